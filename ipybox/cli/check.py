@@ -5,8 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from ipybox import ApprovalRequest, CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.option_table import options_of
@@ -38,7 +36,7 @@ async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> 
             result = await executor.execute(CELL, timeout=TIMEOUT)
         for notice in result.notices:
             tell(notice)
-        report = read_report(result.text or "")
+        report = Report.read(result.text or "")
     except (IpyboxError, OSError, ValueError) as exc:
         raise Failure(f"the check did not finish: {exc}") from exc
     problems = report.problems
@@ -53,15 +51,3 @@ async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> 
         counts = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in report.checked.items()]
         say(f"ok: {' and '.join(counts)} checked", fg="green")
     return 1 if problems else 0
-
-
-def read_report(text: str) -> Report:
-    """Returns the report in the last line of what the kernel printed, which is input: any code could have printed it.
-
-    Raises:
-        ValueError: If that is no report.
-    """
-    try:
-        return TypeAdapter(Report).validate_json(text.rpartition("\n")[2])
-    except ValidationError as exc:
-        raise ValueError("can't read its report") from exc

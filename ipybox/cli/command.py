@@ -16,6 +16,7 @@ import click
 from ipybox.cli.option import Option, workspace_option
 from ipybox.cli.output import tell
 from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, explain
+from ipybox.support.descriptors import open_standard_streams
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.signals import reset_signals
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
     use_command_line()
     reset_signals()
-    _prepare_streams()
+    open_standard_streams()
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     try:
         status = ipybox.main(argv, prog_name="ipybox", standalone_mode=False, color=False if plain else None)
@@ -52,16 +53,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         status = 130
     sys.exit(status)
-
-
-def _prepare_streams() -> None:
-    """Opens streams that are closed, whose numbers other files would get, and lets any text be printed."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
-        if number:
-            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 @click.group(

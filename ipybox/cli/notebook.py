@@ -1,13 +1,12 @@
 """`ipybox notebook`: writes a session of the audit log as a Jupyter notebook."""
 
-import re
 import sys
 from pathlib import Path
 
 import click
 
 from ipybox.audit.log import open_logs
-from ipybox.audit.notebook.logged import LoggedSession, LoggedSessions
+from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.cli.command import command
 from ipybox.cli.output import say, say_table
 from ipybox.cli.parsing import Failure
@@ -25,7 +24,8 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
         with open_logs(workspace) as files:
             sessions = LoggedSessions(files)
             if session is None:
-                _list(sessions.latest())
+                rows = [(it.name or "(unnamed)", it.id, it.local_time, f"{it.cells:,}") for it in sessions.latest()]
+                say_table(["Session", "Id", "Started", "Cells"], rows)
                 return 0
             found = sessions.find(session)
             document = sessions.notebook(found)
@@ -37,7 +37,7 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
     if output == "-":
         sys.stdout.buffer.write(data)
         return 0
-    path = Path(_file_name(found) if output is None else output)
+    path = Path(found.file_name if output is None else output)
     try:
         with open_directory(path.parent, create=False) as directory:
             directory.write_new(path.name, data)
@@ -47,13 +47,3 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
         raise Failure(str(exc)) from exc
     say(f"{path}: {found}")
     return 0
-
-
-def _list(sessions: list[LoggedSession]) -> None:
-    rows = [(each.name or "(unnamed)", each.id, each.local_time, f"{each.cells:,}") for each in sessions]
-    say_table(["Session", "Id", "Started", "Cells"], rows)
-
-
-def _file_name(session: LoggedSession) -> str:
-    # The log is untrusted: a name there could be a path.
-    return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', session.name or session.id)[:100]}.ipynb"

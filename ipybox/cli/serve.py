@@ -17,57 +17,22 @@ from ipybox.cli.parsing import Failure, Mistake, mistakes
 from ipybox.cli.running import Signals, checked, executor_options, until_signal
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.server import MCPServer
-from ipybox.support.descriptors import allow_descriptors
+from ipybox.support.descriptors import OWN_DESCRIPTORS, SESSION_DESCRIPTORS, allow_descriptors
 from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
-from ipybox.support.printable import printable
 from ipybox.support.way_in import use_model
-from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.env_file import kernel_variables, read_env_file
 from ipybox.workspace.trust import TrustStore
 
 if TYPE_CHECKING:
     from ipybox.mcp_server.http import HTTPServerInfo
-    from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
 logger = logging.getLogger(__name__)
-
-#: A variable KERNEL_ENV_X becomes X in the kernel.
-KERNEL_PREFIX = "KERNEL_ENV_"
-
-#: The beginnings of variables by which a process, Python, IPython and libraries choose code or configuration to load.
-READ_BEFORE_CELLS = (
-    *("LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "NLSPATH", "OPENSSL_", "HOME", "XDG_"),
-    *("PYTHON", "IPYTHON", "JUPYTER", "JPY", "IPYBOX_", "MPL", "PYDEV", "DEBUGPY"),
-)
 
 #: The variable with the token for HTTP, if not any is good enough.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
 
 #: Seconds until calls in progress are ended after SIGTERM, with HTTP.
 DRAIN_TIMEOUT = 25.0
-
-#: Open files and sockets of the server, and of each session: the pipes of an engine, connections to the kernel and from
-#: it, and MCP servers.
-OWN_DESCRIPTORS = 256
-SESSION_DESCRIPTORS = 24
-
-
-def kernel_env(environment: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
-    """Returns the variables for the kernel: those with the prefix, without it.
-
-    A client that only connects starts a kernel, whose process, Python, IPython and libraries read variables. Those that
-    run code before the first cell does are ignored, with a warning in the log, unless the environment is trusted.
-    """
-    names = [name for name in environment if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX]
-    kept = {name.removeprefix(KERNEL_PREFIX): environment[name] for name in names}
-    refused = [] if trusted else [name for name in kept if name.upper().startswith(READ_BEFORE_CELLS)]
-    for name in refused:
-        del kept[name]
-        logger.warning(
-            "ignoring %s from the workspace's .env, because it could run code before the first cell: set it in "
-            "ipybox's own environment",
-            printable(f"{KERNEL_PREFIX}{name}"),
-        )
-    return kept
 
 
 @command("serve", "MCP clients start this command.", options=options_of("serve"))
@@ -80,7 +45,9 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
     options = executor_options(given, store)
     approve: Any = given.get("approve", "auto")
     if isinstance(approve, Path):
-        approve = checked(given, partial(_policy, approve, store))
+        from ipybox.tool_exec.approval.policy import ApprovalPolicy
+
+        approve = checked(given, partial(ApprovalPolicy.load, approve, workspace, store))
     os.chdir(workspace)
     if given.get("audit") != "off":
         from ipybox.audit.log import AuditLogFile
@@ -90,7 +57,7 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
     if "max_sessions" in given:
         allow_descriptors(OWN_DESCRIPTORS + SESSION_DESCRIPTORS * given["max_sessions"])
     path = {} if "engine" in options else {"PATH": PATH}
-    variables = path | kernel_env(read_env_file(workspace), trusted=False) | kernel_env(os.environ)
+    variables = path | kernel_variables(read_env_file(workspace), trusted=False) | kernel_variables(os.environ)
     with mistakes():
         server = MCPServer(
             ExecutorConfig(working_dir=workspace, kernel_env=variables, **options),
@@ -102,15 +69,6 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
         return asyncio.run(_serve_http(server, given) if given.get("transport") == "http" else _serve_stdio(server))
     finally:
         skip_collection_at_exit()
-
-
-def _policy(file: Path, store: TrustStore) -> "ApprovalPolicy":
-    from ipybox.tool_exec.approval.policy import ApprovalPolicy
-
-    policy = ApprovalPolicy.load(file, store.workspace, store)
-    if policy.untrusted is not None:
-        logger.warning("%s", policy.untrusted)
-    return policy
 
 
 async def _serve_stdio(server: MCPServer) -> int:
@@ -138,12 +96,7 @@ async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
 
     def on_listening(listener: "HTTPServerInfo") -> None:
         listening.append(listener)
-        tell(f"serving on {listener.url}; the token is in {listener.token_file}")
-        if listener.beyond_machine:
-            tell(
-                "other machines can connect, and connections are not encrypted: anyone who intercepts the token can "
-                "use it"
-            )
+        tell(listener)
 
     async def drain(number: int, signals: Signals) -> None:
         """Lets calls end after SIGTERM, unless another signal comes."""

@@ -2,9 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,8 +11,8 @@ from ipybox.cli.output import say, say_code, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.codeact.interface import interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
-from ipybox.codeact.search import search
-from ipybox.codeact.tool_info import ToolInfo, gentool_cards, mcp_cards
+from ipybox.codeact.search import named, search
+from ipybox.codeact.tool_info import gentool_cards, mcp_cards
 
 #: What the tools of each root are called.
 _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
@@ -28,11 +26,11 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     asked = " ".join(query)
     library = Library(workspace)
     every = [*gentool_cards(library), *mcp_cards(library)]
-    cards = (_named(every, asked) or search(every, asked)) if asked else every
+    cards = (named(every, asked) or search(every, asked)) if asked else every
     for error in library.unreadable:
         tell(error)
     if as_json:
-        say_json([_data(card) for card in cards])
+        say_json([card.described() for card in cards])
     elif every and not cards:
         raise Failure(f"no tool matches {asked!r}\n`ipybox tools` lists all {len(every)}")
     elif not every:
@@ -45,22 +43,3 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
         if sys.stdout.isatty():
             say("\n`ipybox tools NAME` shows how to call one.", dim=True)
     return 0
-
-
-def _named(cards: list[ToolInfo], query: str) -> list[ToolInfo]:
-    """Returns the tools with this name, or of this category."""
-    name = query.strip().replace("/", ".").removesuffix(".py")
-    named = [card for card in cards if name in (str(card.name), card.name.tool, card.name.module(card.root))]
-    return named or [card for card in cards if name in (card.name.category, card.root)]
-
-
-def _data(card: ToolInfo) -> dict[str, Any]:
-    return {
-        "name": str(card.name),
-        "kind": card.root,
-        "module": card.name.module(card.root),
-        "signature": card.signature,
-        "summary": card.summary,
-        "parsed": card.parsed is not None,
-        "parameters": [asdict(parameter) for parameter in card.parameters],
-    }

@@ -1,9 +1,7 @@
 """`ipybox trust`: shows a person what the files of a workspace open, and stores the agreement."""
 
-import hashlib
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
@@ -13,24 +11,15 @@ import click
 from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, say, say_json
 from ipybox.cli.parsing import Mistake
-from ipybox.sandbox.settings import PROFILES, SandboxSettings, parse_settings
+from ipybox.sandbox.settings import PROFILES, parse_settings
+from ipybox.sandbox.workspace_settings import opened
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
-from ipybox.workspace.trust import SANDBOX_CONFIG, Agreement, TrustStore, read_untrusted
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: Files of a workspace that ipybox would trust.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
-
-#: What it means that a settings file adds an entry to a list, or removes one from a list of what is denied.
-_MEANINGS = {
-    "allow_write": "code may also write",
-    "allow_read": "code may also read",
-    "allowed_domains": "code may also reach the hosts",
-    "deny_read": "no longer hidden from code",
-    "deny_write": "no longer protected from writing",
-    "denied_domains": "hosts no longer denied",
-}
 
 _PROFILE = "profile to compare with (default: default)"
 
@@ -68,23 +57,15 @@ def trust(
 def _show(store: TrustStore, *, as_json: bool) -> int:
     agreements = store.agreements()
     if as_json:
-        say_json([{**asdict(each), "current": _is_current(store, each)} for each in agreements])
+        say_json([{**asdict(each), "current": store.is_current(each)} for each in agreements])
         return 0
     if not agreements:
         say(f"nothing is trusted in {store.workspace}")
     for each in agreements:
         profile = f" with the profile {each.profile!r}" if each.profile else ""
-        changed = "" if _is_current(store, each) else "; the file has changed since and is no longer trusted"
+        changed = "" if store.is_current(each) else "; the file has changed since and is no longer trusted"
         say(f"{each.file}{profile}: trusted with the SHA-256 hash {each.sha256}{changed}")
     return 0
-
-
-def _is_current(store: TrustStore, agreement: Agreement) -> bool:
-    """Returns whether a file still has the trusted content."""
-    with suppress(OSError):
-        data = read_untrusted(store.workspace / agreement.file, store.workspace)
-        return hashlib.sha256(data).hexdigest() == agreement.sha256
-    return False
 
 
 def _revoke(store: TrustStore, files: Sequence[Path]) -> int:
@@ -103,7 +84,10 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
     profile = "" if is_policy else profile
     try:
         data = read_untrusted(file, store.workspace)
-        lines = _opened_calls(store, file, data) if is_policy else _opened_by_settings(file, data, PROFILES[profile])
+        if is_policy:
+            lines = _opened_calls(store, file, data)
+        else:
+            lines = opened(parse_settings(data, file, PROFILES[profile]), PROFILES[profile])
         if is_policy and not lines:
             say(f"{file}: nothing to trust, because it only restricts what code may do")
             return 0
@@ -122,20 +106,6 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
         return 1
     say(f"{file} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp")
     return 0
-
-
-def _opened_by_settings(file: Path, data: bytes, own: SandboxSettings) -> list[str]:
-    """Returns a line for each list of a settings file that opens something: what it adds, or no longer denies."""
-    wanted = parse_settings(data, file, own)
-    found: dict[str, list[str]] = {}
-    for field, meaning in _MEANINGS.items():
-        more, less = (own, wanted) if field.startswith("den") else (wanted, own)
-        found[meaning] = [entry for entry in getattr(more, field) if entry not in getattr(less, field)]
-    if wanted.allow_local_binding and not own.allow_local_binding:
-        found["code may listen on ports"] = ["network.allowLocalBinding"]
-    if wanted.weaker_nested_sandbox and not own.weaker_nested_sandbox:
-        found["the sandbox becomes weaker"] = ["enableWeakerNestedSandbox"]
-    return [f"{meaning}: {', '.join(entries)}" for meaning, entries in found.items() if entries]
 
 
 def _opened_calls(store: TrustStore, file: Path, data: bytes) -> list[str]:

@@ -39,6 +39,20 @@ class Report:
     checked: dict[Literal["saved code action", "output parser"], int]
     problems: list[Problem]
 
+    @classmethod
+    def read(cls, text: str) -> "Report":
+        """Returns the report in the last line of what a kernel printed, which is input: any code could have printed it.
+
+        Raises:
+            ValueError: If that is no report.
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(cls).validate_json(text.rpartition("\n")[2])
+        except ValidationError as exc:
+            raise ValueError("can't read its report") from exc
+
 
 def at(module: SourceModule, node: ast.stmt | ast.expr | ast.arg | None, message: str, remedy: str) -> Problem:
     """A problem at a node of a module, or of the module as a whole."""

@@ -53,6 +53,13 @@ _CARED_FOR = 1.2
 _SHORTEST_BEGINNING = 3
 
 
+def named(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
+    """Returns the cards of the tools with this name, or else of this category or root."""
+    name = query.strip().replace("/", ".").removesuffix(".py")
+    found = [card for card in cards if name in (str(card.name), card.name.tool, card.name.module(card.root))]
+    return found or [card for card in cards if name in (card.name.category, card.root)]
+
+
 def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
     """Returns the cards that have at least one word of the query, best first; equally good ones in the given order."""
     words = asked_words(query)

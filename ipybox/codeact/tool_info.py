@@ -2,8 +2,9 @@
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library, McpTool, Name
 from ipybox.codeact.source import Function, SourceModule
@@ -67,6 +68,18 @@ class ToolInfo:
         result = f" -> {one_line(self.module.source_of(self.run.returns))}" if self.run.returns else ""
         awaited = "await " if isinstance(self.run, ast.AsyncFunctionDef) else ""
         return f"{awaited}{self.name}({names}){result}"
+
+    def described(self) -> dict[str, Any]:
+        """Returns what programs may want to know, as JSON."""
+        return {
+            "name": str(self.name),
+            "kind": self.root,
+            "module": self.name.module(self.root),
+            "signature": self.signature,
+            "summary": self.summary,
+            "parsed": self.parsed is not None,
+            "parameters": [asdict(parameter) for parameter in self.parameters],
+        }
 
 
 def gentool_cards(library: Library) -> Iterator[ToolInfo]:

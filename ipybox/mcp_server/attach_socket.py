@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import socket
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from ipybox.mcp_server.kernel_sessions import KernelSessions
@@ -21,8 +22,14 @@ from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
+EXITED = "the MCP server has exited"
+
 #: Seconds for the request to arrive.
 REQUEST_TIMEOUT = 10.0
+
+
+class AttachError(IpyboxError):
+    """A session can't be joined; the message says why."""
 
 
 def socket_path(workspace: Path, pid: int | str) -> Path:
@@ -36,6 +43,61 @@ def running_servers(workspace: Path) -> dict[int, Path]:
     prefix = pattern.stem.removesuffix("*")
     paths = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
     return {int(path.stem.removeprefix(prefix)): path for path in paths}
+
+
+def find_server(workspace: Path, pid: int | None) -> Path:
+    """Returns the socket of a server of a workspace, by default of the only one.
+
+    Raises:
+        AttachError: If there is no such server, or more than one.
+    """
+    running = running_servers(workspace)
+    if not running:
+        raise AttachError(
+            f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
+            "you can't attach to sessions in Docker"
+        )
+    pids = ", ".join(map(str, running))
+    if pid is None and len(running) > 1:
+        raise AttachError(f"several MCP servers are running in {workspace}: choose a process id with --server: {pids}")
+    if (chosen := pid or next(iter(running))) not in running:
+        raise AttachError(
+            f"no MCP server with a session and process id {pid} is running in {workspace}: choose one of {pids} "
+            "with --server"
+        )
+    return running[chosen]
+
+
+@asynccontextmanager
+async def joined(path: Path, session: str) -> AsyncGenerator[tuple[str, str, Awaitable[str]]]:
+    """Joins a session; yields the URL and the token of its relay, and what waits for the reason of the session's end.
+
+    Raises:
+        AttachError: If the server does not let people join the session.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
+    except OSError as exc:
+        raise AttachError(f"the MCP server does not respond: {exc}") from exc
+    try:
+        await _send(writer, session=session)
+        answer = await _line(reader)
+        if "url" not in answer:
+            raise AttachError(answer.get("error", EXITED))
+        yield answer["url"], answer["token"], _end_reason(reader)
+    finally:
+        writer.close()
+
+
+async def _end_reason(reader: asyncio.StreamReader) -> str:
+    return (await _line(reader)).get("ended", EXITED)
+
+
+async def _line(reader: asyncio.StreamReader) -> dict[str, str]:
+    try:
+        return json.loads(await reader.readline() or b"{}")
+    except (OSError, ValueError):
+        return {}
 
 
 def _listens(path: Path) -> bool:

@@ -117,6 +117,11 @@ class HTTPServerInfo:
     serving: asyncio.Task[None]
     drain: Callable[[], Awaitable[None]]
 
+    def __str__(self) -> str:
+        text = f"serving on {self.url}; the token is in {self.token_file}"
+        risk = "connections are not encrypted: anyone who intercepts the token can use it"
+        return f"{text}\nother machines can connect, and {risk}" if self.beyond_machine else text
+
 
 #: Returns the metrics and the type of their content, for the types that a client accepts.
 Exposition = Callable[[str], tuple[bytes, str]]

@@ -14,6 +14,16 @@ from ipybox.support.safe_directory import names_below
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
+#: What it means that a settings file adds an entry to a list, or removes one from a list of what is denied.
+_MEANINGS = {
+    "allow_write": "code may also write",
+    "allow_read": "code may also read",
+    "allowed_domains": "code may also reach the hosts",
+    "deny_read": "no longer hidden from code",
+    "deny_write": "no longer protected from writing",
+    "denied_domains": "hosts no longer denied",
+}
+
 
 def sandbox_settings(
     store: TrustStore,
@@ -70,3 +80,16 @@ def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | 
         if (names := names_below(path, workspace)) is not None:
             return workspace.joinpath(*names)
     return real
+
+
+def opened(wanted: SandboxSettings, own: SandboxSettings) -> list[str]:
+    """Returns a line for each list of settings that opens something: what it adds to the own ones, or doesn't deny."""
+    found: dict[str, list[str]] = {}
+    for field, meaning in _MEANINGS.items():
+        more, less = (own, wanted) if field.startswith("den") else (wanted, own)
+        found[meaning] = [entry for entry in getattr(more, field) if entry not in getattr(less, field)]
+    if wanted.allow_local_binding and not own.allow_local_binding:
+        found["code may listen on ports"] = ["network.allowLocalBinding"]
+    if wanted.weaker_nested_sandbox and not own.weaker_nested_sandbox:
+        found["the sandbox becomes weaker"] = ["enableWeakerNestedSandbox"]
+    return [f"{meaning}: {', '.join(entries)}" for meaning, entries in found.items() if entries]

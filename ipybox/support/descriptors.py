@@ -1,9 +1,16 @@
-"""The number of files and sockets that this process can have open."""
+"""The files and sockets that this process has, and can have, open."""
 
 import logging
+import os
 import resource
+import sys
 
 logger = logging.getLogger(__name__)
+
+#: Open files and sockets of the server, and of each session: the pipes of an engine, connections to the kernel and from
+#: it, and MCP servers.
+OWN_DESCRIPTORS = 256
+SESSION_DESCRIPTORS = 24
 
 
 def allow_descriptors(count: int) -> None:
@@ -21,3 +28,13 @@ def allow_descriptors(count: int) -> None:
         allowed = soft
     if allowed < count:
         logger.warning("this process may need %d open files, and the limit is %d: raise it (ulimit -n)", count, allowed)
+
+
+def open_standard_streams() -> None:
+    """Opens streams that are closed, whose numbers other files would get, and lets any text be printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
+        if number:
+            getattr(sys, name).reconfigure(errors="backslashreplace")

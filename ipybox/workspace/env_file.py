@@ -12,11 +12,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 
 logger = logging.getLogger(__name__)
 
 NAME = ".env"
+
+#: A variable KERNEL_ENV_X becomes X in the kernel.
+KERNEL_PREFIX = "KERNEL_ENV_"
+
+#: The beginnings of variables by which a process, Python, IPython and libraries choose code or configuration to load.
+READ_BEFORE_CELLS = (
+    *("LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "NLSPATH", "OPENSSL_", "HOME", "XDG_"),
+    *("PYTHON", "IPYTHON", "JUPYTER", "JPY", "IPYBOX_", "MPL", "PYDEV", "DEBUGPY"),
+)
 
 #: Bytes of the largest file that is read, and characters of all its values together.
 MAX_BYTES = 1 << 20
@@ -136,3 +146,22 @@ def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
         yield known.get(value[start + 2 : min(colon, closing)], value[colon + 2 : closing])
         position = closing + 1
     yield value[position:]
+
+
+def kernel_variables(environment: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
+    """Returns the variables for the kernel: those with the prefix, without it.
+
+    A client that only connects starts a kernel, whose process, Python, IPython and libraries read variables. Those that
+    run code before the first cell does are ignored, with a warning in the log, unless the environment is trusted.
+    """
+    names = [name for name in environment if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX]
+    kept = {name.removeprefix(KERNEL_PREFIX): environment[name] for name in names}
+    refused = [] if trusted else [name for name in kept if name.upper().startswith(READ_BEFORE_CELLS)]
+    for name in refused:
+        del kept[name]
+        logger.warning(
+            "ignoring %s from the workspace's .env, because it could run code before the first cell: set it in "
+            "ipybox's own environment",
+            printable(f"{KERNEL_PREFIX}{name}"),
+        )
+    return kept

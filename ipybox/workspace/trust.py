@@ -83,6 +83,13 @@ class TrustStore:
         """Returns all agreements of the workspace."""
         return [agreement for _, agreement in self._stored()]
 
+    def is_current(self, agreement: Agreement) -> bool:
+        """Returns whether a file still has the content that a person has agreed to."""
+        with suppress(OSError):
+            data = read_untrusted(self.workspace / agreement.file, self.workspace)
+            return hashlib.sha256(data).hexdigest() == agreement.sha256
+        return False
+
     def revoke(self, files: Collection[Path] = ()) -> list[Agreement]:
         """Forgets the agreements on these files, or on all files, and returns them."""
         names = {self._relative(file) for file in files}

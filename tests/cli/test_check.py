@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ipybox.cli.check import read_report
+from ipybox.codeact.problem import Report
 
 CHECKED = {"saved code action": 1, "output parser": 0}
 PROBLEM = {"path": "a.py", "line": 2, "message": "it is wrong", "remedy": "fix it"}
@@ -13,7 +13,7 @@ PROBLEM = {"path": "a.py", "line": 2, "message": "it is wrong", "remedy": "fix i
 def test_only_the_last_line_is_the_report():
     report = {"checked": CHECKED, "problems": [PROBLEM]}
 
-    found = read_report(f"printed by an import\n\n{json.dumps(report)}")
+    found = Report.read(f"printed by an import\n\n{json.dumps(report)}")
 
     assert found.checked == CHECKED
     (problem,) = found.problems
@@ -39,4 +39,4 @@ def test_only_the_last_line_is_the_report():
 )
 def test_anything_else_is_no_report(text: str):
     with pytest.raises(ValueError, match="can't read its report"):
-        read_report(text)
+        Report.read(text)

@@ -9,7 +9,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
-from ipybox.cli.serve import kernel_env
+from ipybox.workspace.env_file import kernel_variables
 
 pytestmark = pytest.mark.kernel
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.kernel
 def test_a_variable_that_has_code_loaded_is_left_out_and_named(name: str, caplog: pytest.LogCaptureFixture):
     others = {name: "1", "KERNEL_ENV_": "2", "XKERNEL_ENV_A": "3"}
     variables = {f"KERNEL_ENV_{name}": "evil", "KERNEL_ENV_GREETING": "hello", **others}
-    assert kernel_env(variables, trusted=False) == {"GREETING": "hello"}
-    assert kernel_env(variables) == {name: "evil", "GREETING": "hello"}
+    assert kernel_variables(variables, trusted=False) == {"GREETING": "hello"}
+    assert kernel_variables(variables) == {name: "evil", "GREETING": "hello"}
     assert f"ignoring KERNEL_ENV_{name} from the workspace's .env" in caplog.text
 
 

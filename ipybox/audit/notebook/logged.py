@@ -5,6 +5,7 @@ type that ipybox writes, and nothing is executed.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,6 +67,11 @@ class LoggedSession:
             return f"{datetime.fromisoformat(self.time).astimezone():%Y-%m-%d %H:%M:%S %Z}"
         except (ValueError, OverflowError):
             return self.time
+
+    @property
+    def file_name(self) -> str:
+        """The name of a notebook's file: the session's own could be a path."""
+        return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', self.name or self.id)[:100]}.ipynb"
 
 
 class LoggedSessions:

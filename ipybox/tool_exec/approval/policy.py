@@ -133,6 +133,7 @@ class ApprovalPolicy:
         from ipybox.workspace.trust import policy_notice
 
         notice = policy_notice(place, store)
+        logger.warning("%s", notice)
         try:
             return cls(text, store.workspace, source=place.name, untrusted=notice)
         except PolicyError as exc:
