@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from ipybox.codeact.library import GENTOOLS
 from ipybox.codeact.tool_info import ToolInfo
 from ipybox.codeact.words import (
+    READING,
+    VERBS,
     asked_words,
     changes,
-    is_plural,
     is_state,
-    is_verb,
     stem,
     synonyms,
-    tells_reading,
     told_words,
     words_of,
 )
@@ -66,7 +65,7 @@ def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
     indexed = [_Index(card) for card in cards]
     found = [[index.worth(word) for word in words] for index in indexed]
     weights = [
-        _rarity(worths) * (_AS_VERB if is_verb(word) else 1.0)
+        _rarity(worths) * (_AS_VERB if word in VERBS else 1.0)
         for word, worths in zip(words, zip(*found, strict=True), strict=False)
     ]
     scores = [_relevance(worths, weights) * index.emphasis(words) for index, worths in zip(indexed, found, strict=True)]
@@ -129,9 +128,9 @@ class _Index:
         """Returns what the score is multiplied by: how much of the tool's name is asked for, and its use here."""
         meant = {stem(word) for word in words}.union(*map(synonyms, words))
         asked = changes([word for word in words if word not in self._category])
-        covered = sum(stem(each) in meant or (tells_reading(each) and not asked) for each in self._name)
+        covered = sum(stem(each) in meant or (each in READING and not asked) for each in self._name)
         emphasis = (1 + _WHOLE_NAME * covered / max(1, len(self._name))) * self._suitability(asked)
-        if "list" in self._name and not asked and any(map(is_plural, words)):
+        if "list" in self._name and not asked and any(word.endswith("s") and not word.endswith("ss") for word in words):
             emphasis *= _LISTS_SEVERAL
         return emphasis * (_CARED_FOR if self._cared_for else 1.0)
 
@@ -141,5 +140,5 @@ class _Index:
         if not asked:
             return _UNASKED_CHANGE if told else 1.0
         if not told:
-            return _ONLY_LOOKS if any(map(tells_reading, self._name)) else 1.0
+            return 1.0 if READING.isdisjoint(self._name) else _ONLY_LOOKS
         return 1.0 if asked & told or "other" in asked | told else _OTHER_CHANGE

@@ -92,8 +92,9 @@ _MAYBE_CHANGES = {
     ),
 }
 #: Verbs of tools that only look.
-_READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
-_VERBS = _READING.union(*_CHANGES.values())
+READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
+#: Verbs of tools and queries: what is done, rather than with what.
+VERBS = READING.union(*_CHANGES.values())
 
 #: What short forms stand for.
 _SHORT_FORMS = {
@@ -216,24 +217,9 @@ def changes(words: Sequence[str]) -> frozenset[str]:
     )
 
 
-def tells_reading(word: str) -> bool:
-    """Returns whether a word of a tool's name says that the tool only looks."""
-    return word in _READING
-
-
-def is_verb(word: str) -> bool:
-    """Returns whether a word says what is done, rather than with what."""
-    return word in _VERBS
-
-
 def is_state(word: str) -> bool:
     """Returns whether a word is the form of a verb that says what was done: `staged`."""
     return word.endswith("ed")
-
-
-def is_plural(word: str) -> bool:
-    """Returns whether a word of a query stands for several things."""
-    return word.endswith("s") and not word.endswith("ss")
 
 
 def _meanings() -> dict[str, frozenset[str]]:
