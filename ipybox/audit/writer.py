@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 
 from ipybox.audit.log import AuditLogFile, not_written
 from ipybox.audit.records import utc_now
@@ -24,6 +25,9 @@ MAX_WAITING = 4 << 20
 #: action that has ended waits for its line.
 WRITE_LIMIT = 10.0
 FLUSH_LIMIT = 0.1
+
+#: Seconds for which the event loop waits itself: most lines are written before it could have turned to something else.
+BLOCKING = 0.001
 
 
 class LogWriter:
@@ -76,10 +80,12 @@ class LogWriter:
         Raises:
             AuditError: If it is required, and can't be written, or not in time; the message says what to do.
         """
-        limit = WRITE_LIMIT if required else FLUSH_LIMIT
+        limit, line = WRITE_LIMIT if required else FLUSH_LIMIT, self._last
         try:
+            with suppress(TimeoutError):
+                return line.result(BLOCKING)
             async with asyncio.timeout(limit):
-                await asyncio.shield(asyncio.wrap_future(self._last))
+                await asyncio.shield(asyncio.wrap_future(line))
         except TimeoutError:
             if required:
                 raise self.blocked(f"nothing could be written for {limit:g} s") from None
