@@ -49,17 +49,6 @@ _QUOTED: Final = re.compile(
 _PATH: Final = re.compile(r"(?:^|(?<=[\s(\[=]))(?:file://)?((?:~?/|\.{1,2}/|\.\w)[^'\"]{0,1024})")
 
 
-def _read_errors(policy: SandboxPolicy, path: str) -> Denial | None:
-    if (rule := policy.read_denial(path)) is not None:
-        return rule
-    # In place of a protected file that does not exist, srt mounts a device, which can't be opened.
-    rule = policy.write_denial(path)
-    if rule is None or rule.reason is not Reason.PROTECTED:
-        return None
-    exists_unreadable = os.path.lexists(rule.place) and not os.access(rule.place, os.R_OK)
-    return None if exists_unreadable else rule
-
-
 def _write_errors(policy: SandboxPolicy, path: str) -> Denial | None:
     return policy.write_denial(path) or policy.absent_entry(path)
 
@@ -78,8 +67,8 @@ def _any(policy: SandboxPolicy, path: str) -> Denial | None:
 _FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | None], str, int, bool]]] = (
     ("read-only file system", _write_errors, "write", -1, False),
     ("cross-device link", _write_errors, "write", -1, False),
-    ("permission denied", _read_errors, "open", 1, False),
-    ("couldn't open file", _read_errors, "open", 1, False),
+    ("permission denied", SandboxPolicy.read_denial, "open", 1, False),
+    ("couldn't open file", SandboxPolicy.read_denial, "open", 1, False),
     ("no such file or directory", _missing, "open", 1, False),
     ("resource busy", _any, "move or remove", 1, False),
     ("operation not permitted", _any, "open", 1, True),
