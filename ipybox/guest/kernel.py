@@ -64,7 +64,7 @@ decode_json = json.JSONDecoder().decode
 class PrivateIOPubThread(IOPubThread):
     """Publishes output, without the loopback port on which ipykernel takes the output of forked children.
 
-    Their text goes to the file descriptors instead, in order (`ipybox.guest.streams`); their displays are dropped.
+    Their text goes to the file descriptors instead; their displays are dropped.
     """
 
     #: Keeps copies of the last messages.
@@ -109,10 +109,7 @@ class PrivateIOPubThread(IOPubThread):
 
 
 class GuestKernel(IPythonKernel):
-    """Replies to each execution, and then reports to be idle, even if ipykernel fails outside of the user's code.
-
-    ipykernel itself would send neither, and the cell would never end.
-    """
+    """Replies to each execution, and then reports to be idle, even if ipykernel fails outside of the user's code."""
 
     shell_class = Type(ZMQInteractiveShell)
     compiler_class = Type(GuestCompiler)
@@ -302,13 +299,7 @@ def kernel_config() -> Config:
 
 
 def main(connection: dict[str, Any], output: KernelOutput, until_used: Callable[[], None] | None = None) -> None:
-    """Runs the kernel until it is shut down or its gateway ends.
-
-    Args:
-        connection: As of `GuestKernelApp`.
-        output: Where its output goes.
-        until_used: As of `GuestKernelApp`, for a spare kernel.
-    """
+    """Runs the kernel until it is shut down or its gateway ends; the arguments are those of `GuestKernelApp`."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
     isolate_process()

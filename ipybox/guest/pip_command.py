@@ -48,51 +48,35 @@ def main(packages: Path, runner: str, arguments: list[str]) -> NoReturn:
         python = str(other / "bin" / "python")
         os.execv(python, [python, runner, *arguments])
     command = next((word for word in arguments if not word.startswith("-")), "")
-    try:
-        if command == "install":
-            sys.exit(install(arguments[arguments.index(command) + 1 :]))
-        if command == "uninstall":
-            sys.exit(uninstall(arguments[arguments.index(command) + 1 :]))
-    except _UsageError as exc:
-        print(f"ERROR: pip {command}: {exc}", file=sys.stderr)
-        sys.exit(1)
+    if command in ("install", "uninstall"):
+        try:
+            sys.exit(change(arguments[arguments.index(command) + 1 :], remove=command == "uninstall"))
+        except _UsageError as exc:
+            print(f"ERROR: pip {command}: {exc}", file=sys.stderr)
+            sys.exit(1)
     paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     os.execve(sys.executable, [sys.executable, "-P", runner, *arguments], environ)
 
 
-def install(arguments: Sequence[str]) -> int:
-    """Lets the application install packages, one after the other, and returns the exit status.
+def change(arguments: Sequence[str], *, remove: bool) -> int:
+    """Lets the application install or remove packages, one after the other, and returns the exit status.
 
     Raises:
         _UsageError: If the application does not support the request.
     """
-    given = _parser().parse_args(arguments)
+    given = _parser().parse_args([word for word in arguments if not (remove and word in ("-y", "--yes"))])
     packages = list(_requested(given.packages, given.requirement))
     if not packages:
         raise _UsageError("name at least one package")
-    if given.upgrade:
+    if given.upgrade and not remove:
         note = "packages that meet the specifier are not upgraded: request a newer version, such as 'numpy>=2'"
         print(f"NOTE: pip install --upgrade: {note}", file=sys.stderr)
-    return _ask([{"package_name": package} for package in packages], given.quiet)
-
-
-def uninstall(arguments: Sequence[str]) -> int:
-    """Lets the application remove packages, one after the other, and returns the exit status.
-
-    Raises:
-        _UsageError: If the application does not support the request.
-    """
-    given = _parser().parse_args([word for word in arguments if word not in ("-y", "--yes")])
-    packages = list(_requested(given.packages, given.requirement))
-    if not packages:
-        raise _UsageError("name at least one package")
-    return _ask([{"package_name": package, "remove": True} for package in packages], given.quiet)
-
-
-def _ask(requests: Sequence[InstallRequest], quiet: int | None) -> int:
     host = _host()
-    for request in requests:
+    for package in packages:
+        request: InstallRequest = {"package_name": package}
+        if remove:
+            request["remove"] = True
         try:
             _, body = host.request("POST", INSTALL_PATH, json.dumps(request).encode())
             reply = json.loads(body)
@@ -101,7 +85,7 @@ def _ask(requests: Sequence[InstallRequest], quiet: int | None) -> int:
         if "error" in reply:
             print(f"ERROR: {reply['error']}", file=sys.stderr)
             return 1
-        if not quiet:
+        if not given.quiet:
             print("\n".join(block["text"] for block in reply["content"]), flush=True)
     return 0
 

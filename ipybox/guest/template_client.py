@@ -113,7 +113,6 @@ class KernelTemplate:
         self._lock = asyncio.Lock()
         self._process = ForkedProcess(pid, control, None)
         self._control: socket.socket | None = control
-        #: Whether the process has imported its modules.
         self._ready = False
         #: Seconds that a kernel waits for that: only the first one does.
         self._patience = IMPORT_TIMEOUT

@@ -6,7 +6,8 @@ It imports neither the MCP SDK nor an HTTP framework.
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
@@ -70,9 +71,7 @@ class ToolRunner:
     @classmethod
     def from_env(cls, server_name: str, server_params: dict[str, Any], seal: str | None = None) -> Self:
         """Returns a runner for the tool server that the environment names, as it does in a kernel."""
-        host = os.environ.get(HOST_VARIABLE, "localhost")
-        port = int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
-        return cls(server_name, server_params, host, port, seal=seal)
+        return cls(server_name, server_params, *_place(), seal=seal)
 
     @overload
     def tool(self, tool: Callable[P, R], /) -> "Tool[P, R]": ...
@@ -132,18 +131,14 @@ class ToolRunner:
         await reset(self._address.host, self._address.port, token=self._address.token)
 
     async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
-        try:
-            status, body = await self._pool.request_async("POST", RUN_PATH, self._encoded(tool_name, tool_args))
-        except OSError as exc:
-            raise _unreachable(self._address, exc) from None
-        return _decoded(status, body, tool_name)
+        with _reaching(self._address):
+            answer = await self._pool.request_async("POST", RUN_PATH, self._encoded(tool_name, tool_args))
+        return _decoded(*answer, tool_name)
 
     def _reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
-        try:
-            status, body = self._pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
-        except OSError as exc:
-            raise _unreachable(self._address, exc) from None
-        return _decoded(status, body, tool_name)
+        with _reaching(self._address):
+            answer = self._pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
+        return _decoded(*answer, tool_name)
 
     def _encoded(self, tool_name: str, tool_args: dict[str, Any]) -> bytes:
         request: RunRequest = {
@@ -171,10 +166,8 @@ async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str
         ToolRunnerError: If the tool server can't be reached or refuses.
     """
     address = _address(host, port, token)
-    try:
+    with _reaching(address):
         status, body = await ConnectionPool(address).request_async("PUT", RESET_PATH, b"")
-    except OSError as exc:
-        raise _unreachable(address, exc) from None
     if status >= 400:
         raise ToolRunnerError(f"the tool server refused to reset: HTTP {status} {body.decode(errors='replace')}")
 
@@ -185,13 +178,10 @@ def infer_models(samples: bytes) -> str:
     Raises:
         ToolRunnerError: If the tool server can't be reached, refuses the samples, or infers nothing.
     """
-    host, port = os.environ.get(HOST_VARIABLE, "localhost"), int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
-    address = _address(host, port, None)
-    try:
-        status, body = ConnectionPool(address).request("POST", MODELS_PATH, samples)
-    except OSError as exc:
-        raise _unreachable(address, exc) from None
-    models = cast(dict[str, Any], _decoded(status, body, "infer_models")).get("models")
+    address = _address(*_place(), None)
+    with _reaching(address):
+        answer = ConnectionPool(address).request("POST", MODELS_PATH, samples)
+    models = cast(dict[str, Any], _decoded(*answer, "infer_models")).get("models")
     if not isinstance(models, str):
         raise ToolRunnerError(f"the tool server at {address} can't infer models: it is a different version")
     return models
@@ -205,12 +195,20 @@ def _address(host: str, port: int, token: str | None) -> ServerAddress:
     return ServerAddress(host, port, token or os.environ.get(TOKEN_VARIABLE))
 
 
-def _unreachable(address: ServerAddress, exc: OSError) -> ToolRunnerError:
-    # A kernel always has a tool server.
-    hint = "" if TOKEN_VARIABLE in os.environ else "; outside a kernel, start a ToolServer first"
-    if exc.errno == errno.ENETUNREACH:
-        hint = "; the loopback interface is down here: run `ip link set lo up` in this network namespace"
-    return ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}")
+def _place() -> tuple[str, int]:
+    return os.environ.get(HOST_VARIABLE, "localhost"), int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
+
+
+@contextmanager
+def _reaching(address: ServerAddress) -> Generator[None]:
+    try:
+        yield
+    except OSError as exc:
+        # A kernel always has a tool server.
+        hint = "" if TOKEN_VARIABLE in os.environ else "; outside a kernel, start a ToolServer first"
+        if exc.errno == errno.ENETUNREACH:
+            hint = "; the loopback interface is down here: run `ip link set lo up` in this network namespace"
+        raise ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}") from None
 
 
 def _decoded(status: int, body: bytes, tool_name: str) -> RunReply:
