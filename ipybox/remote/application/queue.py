@@ -11,8 +11,8 @@ import asyncio
 import math
 import re
 import secrets
+import subprocess
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import PurePath
 from shutil import which
 
@@ -101,25 +101,14 @@ class SlurmJob:
         first, *rest = (*self.command[: self._at], sibling, *arguments)
         if (found := which(first, path=self._path)) is None:
             return b""
-        process = await asyncio.create_subprocess_exec(
-            found,
-            *rest,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=self._env,
-            cwd="/",
-        )
-        answer = b""
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ANSWER_TIMEOUT):
-                    answer, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return answer
+        import anyio  # only for Slurm
+
+        with anyio.move_on_after(ANSWER_TIMEOUT):
+            done = await anyio.run_process(
+                [found, *rest], stderr=subprocess.DEVNULL, env=self._env, cwd="/", check=False
+            )
+            return done.stdout
+        return b""
 
 
 class WaitingJobs:
