@@ -116,8 +116,11 @@ class GatewayOwner:
 
     def _new_gateway(self) -> Gateway:
         config = self._config
+        env = dict(config.kernel_env or {})
+        if config.approve_shell_cmds:
+            env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
         setup = GatewaySetup(
-            env=self._kernels_env(),
+            env=env,
             sandbox=config.settings,
             limits=config.limits,
             log_level=config.log_level,
@@ -125,13 +128,6 @@ class GatewayOwner:
             spare_kernel=config.spare_kernel,
         )
         return config.new_gateway(setup, self._on_tool_connection, self._first.recorder.job)
-
-    def _kernels_env(self) -> dict[str, str]:
-        config = self._config
-        env = dict(config.kernel_env or {})
-        if config.approve_shell_cmds:
-            env[SHELL_VARIABLE] = REQUIRE_ESCAPE if config.require_shell_escape else APPROVE_COMMANDS
-        return env
 
     async def _start(self) -> None:
         """Starts the gateway, which stops by itself if that fails."""

@@ -174,10 +174,6 @@ class KernelClient:
         if self._recovery is not None:
             await asyncio.shield(self._recovery)
 
-    async def until_put_out(self, mark: int) -> None:
-        """Waits until all output before a mark has arrived, for at most 2 s."""
-        await self._channels.until_mark(mark)
-
     async def execute(self, code: str, timeout: float | None = 120) -> ExecutionResult:
         """Executes code and returns its output.
 

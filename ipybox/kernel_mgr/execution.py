@@ -87,9 +87,6 @@ class Execution:
 def _raised(content: dict[str, Any]) -> RaisedException:
     """Returns the exception that a reply reports."""
     name, value = (plain(text) if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
-    return RaisedException(name or "Error", value, plain(_traceback(content)))
-
-
-def _traceback(content: dict[str, Any]) -> str:
     lines = content.get("traceback")
-    return "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
+    traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
+    return RaisedException(name or "Error", value, plain(traceback))

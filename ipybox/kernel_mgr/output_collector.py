@@ -79,7 +79,9 @@ class OutputCollector:
         """Adds one message; messages of other types are ignored."""
         match message.type:
             case "stream":
-                self._add_stream_of(message)
+                name: StreamName = "stderr" if message.content.get("name") == "stderr" else "stdout"
+                if self._has_room(message, len(message.raw_content) + CHANGE_BYTES * (name != self._stream)):
+                    self._add_stream(name, joined(message.content.get("text", "")))
             case "display_data":
                 self._add_display_of(message)
             case "execute_result":
@@ -150,11 +152,6 @@ class OutputCollector:
             return False
         self._bytes += size
         return True
-
-    def _add_stream_of(self, message: Message) -> None:
-        name: StreamName = "stderr" if message.content.get("name") == "stderr" else "stdout"
-        if self._has_room(message, len(message.raw_content) + CHANGE_BYTES * (name != self._stream)):
-            self._add_stream(name, joined(message.content.get("text", "")))
 
     def _add_stream(self, name: StreamName, text: str) -> None:
         self._stream = name

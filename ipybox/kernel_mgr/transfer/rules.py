@@ -52,7 +52,8 @@ class TransferRules:
         """Returns why an absolute path without links can't be downloaded; None if it can."""
         if too_long(path):
             return "its path is too long"
-        if _is_secret(self._names(path)) or (_is_git_config(path) and holds_credentials(str(path))):
+        is_git_config = path.name.startswith("config") and ".git" in path.parts
+        if _is_secret(self._names(path)) or (is_git_config and holds_credentials(str(path))):
             return "it may contain secrets"
         return "the sandbox hides it" if self._policy.read_denial(str(path)) else None
 
@@ -88,7 +89,3 @@ def _is_secret(parts: tuple[str, ...]) -> bool:
     if any(part.lower() == names.STATE_DIR for part in parts):
         return True
     return any(ends_with(parts[:end], matchers) for matchers in _SECRETS for end in range(1, len(parts) + 1))
-
-
-def _is_git_config(path: Path) -> bool:
-    return path.name.startswith("config") and ".git" in path.parts

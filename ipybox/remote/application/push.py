@@ -103,7 +103,10 @@ class Push:
         """Sends what has changed in the workspace, and returns new notices."""
         async with self._turn:
             notices: list[str] = []
-            for root in (*CODE, *await asyncio.to_thread(self._uploaded)):
+            uploaded = (
+                path for path in await asyncio.to_thread(self._uploads.read) if path.partition("/")[0] not in CODE
+            )
+            for root in (*CODE, *uploaded):
                 notices += await self._try(root, self._refused)
             notices += await self._send_packages()
             new = [notice for notice in dict.fromkeys(notices) if notice not in self._told]
@@ -141,13 +144,14 @@ class Push:
         self._packages = None if notices else seen
         return notices
 
-    def _uploaded(self) -> list[str]:
-        return [path for path in self._uploads.read() if path.partition("/")[0] not in CODE]
-
     def _refused(self, names: _Names) -> str | None:
         """Returns why a file of the workspace is not sent; None if it is."""
         path = "/".join(names)
-        return _unnamable(path) or self._rules.download_denial(self._workspace / path)
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return "its name is not valid UTF-8"
+        return self._rules.download_denial(self._workspace / path)
 
     async def _try(self, root: str, refused: Refused) -> list[str]:
         """Sends what has changed in a directory, or of a file, and returns why something was not sent."""
@@ -247,14 +251,6 @@ def _parts(paths: Sequence[str], found: dict[str, _Status]) -> Iterator[list[str
 def _status(status: os.stat_result) -> _Status:
     mode = bool(status.st_mode & stat.S_IXUSR)
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, mode
-
-
-def _unnamable(path: str) -> str | None:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return "its name is not valid UTF-8"
-    return None
 
 
 def _distributions(directory: Path) -> str:
