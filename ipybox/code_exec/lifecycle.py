@@ -239,12 +239,12 @@ class KernelLifecycle:
         async with self._lock:
             self.check_running()
             client, _ = await asyncio.gather(self._renew_kernel(), self._reset_mcp_servers())
-            self.expected_kernel_id = client.kernel_id
+            self.expected_kernel_id = client.remote_kernel.id or ""
 
     async def _renew_kernel(self) -> "KernelClient":
         """Replaces the kernel; replaces the gateway only if it is lost, because it runs other kernels, too."""
         client = self.client
-        if client is not None and self.gateway.running and not client.remote_kernel.lost:
+        if client is not None and not client.remote_kernel.lost:
             try:
                 await client.replace_kernel()
                 return client
