@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.errors import IpyboxError
@@ -113,12 +114,7 @@ def _listens(path: Path) -> bool:
 
 
 class AttachSocket:
-    """Lets `ipybox attach` reach the sessions of this process, from `start` to `aclose`.
-
-    Args:
-        workspace: The workspace of the sessions.
-        sessions: The sessions.
-    """
+    """Lets `ipybox attach` reach the sessions of this process, from `start` to `aclose`."""
 
     def __init__(self, workspace: Path, sessions: KernelSessions):
         self._workspace = workspace
@@ -173,13 +169,16 @@ class AttachSocket:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await _send(writer, url=relay.url, token=relay.token)
-            command, kernel = asyncio.create_task(reader.read(1)), asyncio.create_task(relay.ended.wait())
+            ends: list[asyncio.Task[Any]] = [
+                asyncio.create_task(reader.read(1)),
+                asyncio.create_task(relay.ended.wait()),
+            ]
             try:
-                await asyncio.wait([command, kernel], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                command.cancel()
-                kernel.cancel()
-                await asyncio.gather(command, kernel, return_exceptions=True)
+                for end in ends:
+                    end.cancel()
+                await asyncio.gather(*ends, return_exceptions=True)
             if relay.ended.is_set():
                 await _send(writer, ended=relay.end_reason)
 

@@ -3,17 +3,11 @@
 import asyncio
 import binascii
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
-from mcp_types import (
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    TextContent,
-)
+from mcp_types import BlobResourceContents, CallToolResult, ContentBlock, EmbeddedResource, ImageContent, TextContent
 from pydantic import Field
 
 from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, FileTransfer, TransferReport
@@ -36,9 +30,7 @@ Encoding = Literal["utf-8", "base64", "tar"]
 class FileTools:
     """The two tools, for a workspace. They run one at a time: each may hold its content several times.
 
-    Args:
-        workspace: The workspace.
-        read_from_node: Returns a file of a node on which code runs; None if code runs in the workspace.
+    `read_from_node` returns a file of a node on which code runs; None if code runs in the workspace.
     """
 
     def __init__(self, workspace: FileTransfer, read_from_node: Callable[[str], Awaitable[Download | None]]):
@@ -76,27 +68,21 @@ class FileTools:
                 return failure_result(exc)
 
     def _upload(self, path: str, content: str, encoding: Encoding) -> TransferReport:
-        match encoding:
-            case "utf-8":
-                return self._workspace.upload(path, content.encode())
-            case "base64":
-                return self._workspace.upload(path, self._decoded(content))
-            case "tar":
-                return self._workspace.upload(path, self._decoded(content), "tar")
-            case _:
-                assert_never(encoding)
+        data = content.encode() if encoding == "utf-8" else _decoded(content)
+        return self._workspace.upload(path, data, "tar" if encoding == "tar" else "file")
 
     def _downloaded(self, path: str, of_node: Download | None) -> CallToolResult:
         content = self._workspace.download(path) if of_node is None else of_node
-        omitted = _omitted_files(content.transferred)
-        return CallToolResult(content=[*_blocks(content), *([TextContent(text=omitted)] if omitted else [])])
+        omitted = [TextContent(text=text)] if (text := _omitted_files(content.transferred)) else []
+        return CallToolResult(content=[*_blocks(content), *omitted])
 
-    def _decoded(self, content: str) -> bytes:
-        try:
-            # With line breaks, as programs write it.
-            return binascii.a2b_base64(content.encode("ascii").translate(None, b" \t\r\n"), strict_mode=True)
-        except ValueError as exc:
-            raise ValueError(f"the content is not base64: {exc}") from None
+
+def _decoded(content: str) -> bytes:
+    try:
+        # With line breaks, as programs write it.
+        return binascii.a2b_base64(content.encode("ascii").translate(None, b" \t\r\n"), strict_mode=True)
+    except ValueError as exc:
+        raise ValueError(f"the content is not base64: {exc}") from None
 
 
 def _blocks(content: Download) -> list[ContentBlock]:
@@ -106,11 +92,8 @@ def _blocks(content: Download) -> list[ContentBlock]:
     """
     data = content.data
     if content.mime_type != TAR and b"\0" not in data:
-        try:
+        with suppress(UnicodeDecodeError):
             text = data.decode()
-        except UnicodeDecodeError:
-            pass
-        else:
             if text and not text.isspace():
                 return [TextContent(text=text)]
             sentence = "The file contains only whitespace." if text else "The file is empty."

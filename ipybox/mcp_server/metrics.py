@@ -5,6 +5,7 @@ of a session, a tool or a server, and no text of code. Gauges are read when they
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -25,38 +26,24 @@ OTHER = "other"
 
 
 class ServerMetrics:
-    """Counts what the sessions of a server do.
-
-    Args:
-        sessions: The sessions.
-        here: The name of this machine.
-    """
+    """Counts what the sessions of a server on the machine `here` do."""
 
     def __init__(self, sessions: KernelSessions, here: str):
         self._registry = registry = CollectorRegistry()
-        self._cells = Histogram("ipybox_cell_duration_seconds", "Duration of cells.", ["outcome"], buckets=CALL_BUCKETS)
-        self._calls = Histogram(
-            "ipybox_tool_call_duration_seconds",
-            "Duration of tool calls, including approval.",
-            ["outcome"],
-            buckets=CALL_BUCKETS,
+        calls, waits = partial(Histogram, buckets=CALL_BUCKETS), partial(Histogram, buckets=WAIT_BUCKETS)
+        self._cells = calls("ipybox_cell_duration_seconds", "Duration of cells.", ["outcome"])
+        self._calls = calls(
+            "ipybox_tool_call_duration_seconds", "Duration of tool calls, including approval.", ["outcome"]
         )
-        self._decisions = Histogram(
-            "ipybox_approval_duration_seconds",
-            "Time until tool calls were accepted or rejected.",
-            ["accepted", "by"],
-            buckets=WAIT_BUCKETS,
+        self._decisions = waits(
+            "ipybox_approval_duration_seconds", "Time until tool calls were accepted or rejected.", ["accepted", "by"]
         )
         self._denials = Counter("ipybox_denials", "Calls denied without an approval request.", ["by"])
         self._deaths = Counter("ipybox_kernel_deaths", "Kernels replaced because they died or did not stop.")
         self._idle = Counter("ipybox_idle_sessions_stopped", "Sessions stopped by session_idle_timeout.")
         self._jobs = Counter("ipybox_jobs", "Engine job events.", ["action"])
-        self._waits = Histogram(
-            "ipybox_job_start_duration_seconds",
-            "Time from starting an engine's command until its node ran or failed.",
-            ["result"],
-            buckets=WAIT_BUCKETS,
-        )
+        started = "Time from starting an engine's command until its node ran or failed."
+        self._waits = waits("ipybox_job_start_duration_seconds", started, ["result"])
         limit = Gauge("ipybox_sessions_limit", "Maximum number of sessions (max_sessions).")
         limit.set(sessions.limit)
         own = (self._cells, self._calls, self._decisions, self._denials, self._deaths, self._idle, self._jobs)
@@ -65,11 +52,7 @@ class ServerMetrics:
         ProcessCollector(registry=registry)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Returns all metrics, and the type of the content.
-
-        Args:
-            accept: The types that the client accepts, as in its HTTP header.
-        """
+        """Returns all metrics, and the type of their content, for the types that a client accepts."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
@@ -98,14 +81,13 @@ class ServerMetrics:
 
 
 class _SessionCollector(Collector):
-    """Reads how many sessions and kernels there are."""
+    # Reads how many sessions and kernels there are.
 
     def __init__(self, sessions: KernelSessions, here: str):
         self._sessions = sessions
         self._here = here
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Returns the gauges."""
         states = GaugeMetricFamily(
             "ipybox_sessions", "Sessions that are running, starting, or waiting for an engine's node.", labels=["state"]
         )

@@ -37,9 +37,8 @@ class Progress:
     """Reports on one cell, for as long as `run` runs.
 
     Args:
-        report: Sends a notification: progress, no total, and a message.
-        waits_for: Returns what the cell waits for before it runs, such as the queue of a scheduler; empty if it does
-            not wait.
+        report: Sends a notification.
+        waits_for: Returns what the cell waits for, such as the queue of a scheduler; empty if it does not wait.
     """
 
     def __init__(self, report: Report, waits_for: Callable[[], str] = str):
@@ -58,10 +57,6 @@ class Progress:
         """Adds output of the cell as it arrives."""
         self.note(text_of(output))
 
-    def note_line(self, line: str) -> None:
-        """Adds a line."""
-        self.note(f"{line}\n")
-
     async def run(self) -> None:
         """Reports until it is cancelled."""
         loop = asyncio.get_running_loop()
@@ -75,10 +70,9 @@ class Progress:
             self._printed.clear()
             elapsed = loop.time() - started
             line = latest_line(self._tail)
+            message = line if line != shown else f"still running after {elapsed:.0f} s"
             if waits_for := latest_line(self._waits_for()):
                 message = f"waiting for {waits_for}"
-            else:
-                message = line if line != shown else f"still running after {elapsed:.0f} s"
             shown = line
             await self._report(round(elapsed, 1), None, message)
 
@@ -95,12 +89,7 @@ def latest_line(text: str) -> str:
 async def progress_of(
     context: Context[Any, Any], waits_for: Callable[[], str] = str
 ) -> AsyncGenerator[Progress | None]:
-    """Yields an object that collects output, and reports to the client that makes this request in the background.
-
-    Args:
-        context: The request; None is yielded if its client did not ask for progress.
-        waits_for: What the request waits for, see `Progress`.
-    """
+    """Yields what reports to the client of this request in the background; None if it did not ask for progress."""
     if "progress_token" not in (context.request_context.meta or {}):
         yield None
         return

@@ -98,7 +98,11 @@ class ToolHandlers:
         """
         try:
             async with progress_of(context) as progress:
-                note_line: Callable[[str], None] = progress.note_line if progress else lambda _: None
+
+                def note_line(line: str) -> None:
+                    if progress is not None:
+                        progress.note(f"{line}\n")
+
                 modules = await self._registrations.register(server_name, server_params, context, note_line)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
@@ -192,7 +196,7 @@ class ToolHandlers:
         describe(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        """Answers a request, and starts a session after the first one (middleware of the SDK's server)."""
+        # Middleware of the SDK's server: starts a session after the first answer.
         try:
             answer = await call_next(ctx)
             if ctx.method == "tools/call":
@@ -203,7 +207,6 @@ class ToolHandlers:
                 self._services.start()
 
     def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
-        """Returns whether the server announces resources to the client that makes a request."""
         match ctx.params:
             case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
                 pass

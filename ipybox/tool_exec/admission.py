@@ -35,19 +35,15 @@ class RefusedError(DeniedError):
 
 
 class ByteBudget:
-    """Bounds what requests hold together, from before they are read until they are answered.
+    """Bounds the bytes that requests hold together, from before they are read until they are answered.
 
     Large requests that wait for a person's decision take their size, and no place of others.
-
-    Args:
-        limit: The bound in bytes.
     """
 
     def __init__(self, limit: int):
         self._free = limit
         self._freed = asyncio.Event()
-        #: Held while waiting, so that requests are admitted in order.
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # held while waiting, so that requests are admitted in order
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncGenerator[None]:
@@ -82,14 +78,11 @@ async def read_body(request: web.Request, limit: int | None = None, *, what: str
         async with asyncio.timeout(BODY_TIMEOUT):
             body = await request.read()
     except TimeoutError:
-        raise RefusedError(
-            HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive within {BODY_TIMEOUT:g} s"
-        ) from None
+        late = f"the request did not arrive within {BODY_TIMEOUT:g} s"
+        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, late) from None
     if exceeds_value_limit(body):
-        raise RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the request contains more than {MAX_VALUES:,} values: pass them as text",
-        )
+        many = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, many)
     return body
 
 
@@ -108,11 +101,7 @@ async def read_json(request: web.Request, limit: int | None = None, *, what: str
 
 
 def _finite(number: str) -> float:
-    """Returns a number of a request.
-
-    Raises:
-        RefusedError: If it is infinite or NaN, which Python's parser accepts, and with which rules can't compare.
-    """
+    # Python's parser accepts infinite numbers and NaN, with which rules can't compare.
     value = float(number)
     if not math.isfinite(value):
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")

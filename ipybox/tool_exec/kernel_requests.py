@@ -51,11 +51,8 @@ INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 class KernelRequests:
     """Handles the requests of kernels, each of which carries a token from `callers`.
 
-    Args:
-        callers: Kernels by their tokens.
-        seals: Verifies the parameters of MCP servers; None if kernels may choose them.
-        install: Installs or removes a package; see `ToolServer`.
-        shell_commands: Whether kernels ask about shell commands.
+    `seals` verifies the parameters of MCP servers; without it, kernels may choose them. The other options are those of
+    `ToolServer`.
     """
 
     def __init__(
@@ -77,12 +74,13 @@ class KernelRequests:
     @property
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
         """The handlers of requests, by method and path."""
-        return {
-            ("POST", RUN_PATH): partial(self._answer, self._run),
-            ("POST", INSTALL_PATH): partial(self._answer, self._install),
-            ("POST", SHELL_PATH): partial(self._answer, self._shell),
-            ("POST", MODELS_PATH): partial(self._answer, self._infer_models),
+        handlers = {
+            RUN_PATH: self._run,
+            INSTALL_PATH: self._install,
+            SHELL_PATH: self._shell,
+            MODELS_PATH: self._infer_models,
         }
+        return {("POST", path): partial(self._answer, handle) for path, handle in handlers.items()}
 
     async def _answer(
         self, handle: Callable[[web.Request, ToolCaller], Awaitable[web.Response]], request: web.Request
@@ -111,11 +109,7 @@ class KernelRequests:
         return web.Response(body=to_json(reply), content_type="application/json")
 
     def _check_parameters(self, call: RunRequest, caller: ToolCaller) -> None:
-        """Checks the parameters of a call's server.
-
-        Raises:
-            DeniedError: If they were not registered.
-        """
+        """Raises a DeniedError if the parameters of a call's server were not registered."""
         name, params = call["server_name"], call["server_params"]
         if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
             # Else a server of the kernel's choice would answer calls that are approved as those of functions.

@@ -47,7 +47,7 @@ class ServerConnections:
     ):
         self._connect = partial(_connect, read_variables, connect_timeout=connect_timeout, places=places)
         self._sessions: dict[str, _ServerConnection] = {}
-        # Connections whose session expired, with calls that may still be answered.
+        # Connections whose session expired, until their servers are gone.
         self._expired: set[_ServerConnection] = set()
         self._closed = False
 
@@ -71,10 +71,8 @@ class ServerConnections:
         except MCPSessionExpired:
             if self._sessions.get(server_name) is session:
                 del self._sessions[server_name]
-                self._expired.add(session)
-        finally:
-            if self._expired:
-                self._end_expired()
+                self._expired = {each for each in self._expired if not each.gone} | {session}
+            session.expire()
         return await self._current(server_name, server_params).call(tool_name, tool_args)
 
     def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
@@ -86,13 +84,6 @@ class ServerConnections:
             session = _ServerConnection(server_name, key, partial(self._connect, server_params), predecessor=session)
             self._sessions[server_name] = session
         return session
-
-    def _end_expired(self) -> None:
-        """Ends connections whose session expired, after their last call."""
-        self._expired = {session for session in self._expired if not session.gone}
-        for session in self._expired:
-            if not session.calls:
-                session.end("its session expired")
 
     def status(self) -> list[str]:
         """Returns the names of the servers that are running, sorted."""
@@ -127,8 +118,8 @@ class _ServerConnection:
         predecessor: "_ServerConnection | None",
     ):
         self.key = key
-        #: The number of calls under way.
-        self.calls = 0
+        self._calls = 0
+        self._expired = False
         self._name = name
         self._predecessor = predecessor
         self._client: MCPClient | None = None
@@ -147,13 +138,11 @@ class _ServerConnection:
     @property
     def ended(self) -> bool:
         """Whether the connection can't be used any more, because it failed, broke or is being stopped."""
-        if self._stopping is not None or not self._start.done():
-            return self._stopping is not None
-        return self._client is None or self._client.closed
+        return self._stopping is not None or (self._start.done() and not self.running)
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "ToolResult":
         """Waits for the start and calls a tool."""
-        self.calls += 1
+        self._calls += 1
         try:
             if not self._start.done():
                 # Unlike awaiting the task, this does not cancel it if the call is cancelled.
@@ -167,7 +156,15 @@ class _ServerConnection:
         except ValueError as exc:
             raise ValueError(f"MCP server {self._name!r}: {exc}") from exc
         finally:
-            self.calls -= 1
+            self._calls -= 1
+            if self._expired:
+                self.expire()
+
+    def expire(self) -> None:
+        """Stops the server after the last call under way."""
+        self._expired = True
+        if not self._calls:
+            self.end("its session expired")
 
     @property
     def gone(self) -> bool:

@@ -3,23 +3,24 @@
 A policy applies in the application, outside of the kernel. It can learn: an answer that holds for more than one call
 becomes a rule. The new rule stands directly before the rule that required the request, with the same conditions, or
 after all others if no rule did: it only decides on calls that would need a request, whatever stands above or below.
+All comments and formatting of the others stay.
 """
 
 import json
 import logging
 import os
+import stat
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ipybox.support.errors import PolicyError
-from ipybox.support.safe_directory import names_below
+from ipybox.support.safe_directory import names_below, open_directory, open_untrusted
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.document import MAX_SIZE, PolicyDocument
-from ipybox.tool_exec.approval.policy_file import PolicyFile, insert
 from ipybox.tool_exec.approval.request import ApprovalRequest
 from ipybox.tool_exec.approval.rules import ApprovalRule, Effect, parse
 
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: The name of a policy in the workspace: code in the sandbox can't write a file of this name.
 POLICY_FILE = "ipybox.yaml"
+
+REMEMBERED = "# remembered from an answer"
 
 #: The scope of an answer, beyond one call.
 Scope = Literal["tool", "server"]
@@ -80,7 +83,7 @@ class ApprovalPolicy:
         self.untrusted = untrusted
         self._workspace = (workspace or Path.cwd()).resolve()
         self._source = source
-        self._file: PolicyFile | None = None
+        self._file: _PolicyFile | None = None
         self._on_written: Callable[[bytes], None] | None = None
         self._text = text
         self._default: Effect
@@ -115,7 +118,7 @@ class ApprovalPolicy:
                 raise PolicyError(f"policy file {spelled} not found{way_out}")
             elsewhere = f"rename it to {workspace / POLICY_FILE}, which the sandbox protects, or move it elsewhere"
             raise PolicyError(f"cells could change the policy {place}, because it is in the workspace: {elsewhere}")
-        file = PolicyFile(place, MAX_SIZE, in_place=inside)
+        file = _PolicyFile(place, in_place=inside)
         if store is None or not inside:
             policy = cls(file.text, workspace, source=place.name)
             policy._file = file
@@ -208,7 +211,7 @@ class ApprovalPolicy:
 
     def _put(self, place: int, written: Mapping[str, Any]) -> None:
         try:
-            text = insert(self._text, self._rules, place, written)
+            text = _insert(self._text, self._rules, place, written)
             default, rules = parse(PolicyDocument(text, self._source), self._workspace)
             expected = [rule.written for rule in self._rules]
             expected.insert(place, written)
@@ -228,6 +231,79 @@ class ApprovalPolicy:
     def _directories(self, server_params: Mapping[str, Any]) -> list[Path]:
         started_in = str(server_params.get("cwd") or "")
         return [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
+
+
+class _PolicyFile:
+    """A file that is read once, and written only while no other program changes it.
+
+    With `in_place`, it stays the same file: a sandbox that keeps code from writing it has mounted this one, and a new
+    file in its place would be writable. Its path has no links.
+    """
+
+    def __init__(self, path: Path, *, in_place: bool):
+        self.path = path
+        self._in_place = in_place
+        self.text = self._read()
+
+    def write(self, text: str) -> None:
+        """Writes a longer text."""
+        if self._read() != self.text:
+            raise PolicyError(f"{self.path} has changed since ipybox read it")
+        if self._in_place:
+            # It only grows, in one write; a partly written rule lacks its effect, which is an error.
+            with open(os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
+                file.write(text.encode())
+        else:
+            self._replace(text.encode())
+        self.text = text
+
+    def _replace(self, data: bytes) -> None:
+        name, mode = self.path.name, stat.S_IMODE(self.path.stat().st_mode)
+        with open_directory(self.path.parent, create=False) as directory, directory.scratch(name) as scratch:
+            scratch.write_new(name, data)
+            os.chmod(name, mode, dir_fd=scratch.fd)
+            scratch.rename(name, directory, name)
+
+    def _read(self) -> str:
+        try:
+            with open_untrusted(self.path) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise PolicyError(f"the policy {self.path} is not a regular file")
+                return file.read(MAX_SIZE + 1).decode()
+        except FileNotFoundError:
+            raise PolicyError(f"policy file {self.path} not found: create it, or use 'auto' or 'ask'") from None
+        except OSError as exc:
+            raise PolicyError(f"can't read the policy {self.path}: {exc.strerror}") from exc
+        except UnicodeDecodeError as exc:
+            raise PolicyError(f"the policy {self.path} is not UTF-8") from exc
+
+
+def _insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mapping[str, Any]) -> str:
+    """Returns the text of a policy with one more rule, before the one at this index, and otherwise unchanged."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    indent = text[rules[0].start : text.index("-", rules[0].start)] if rules else "  "
+    keys = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in written.items()]
+    first, *others = keys
+    lines = [f"{indent}- {first}  {REMEMBERED}", *(f"{indent}  {each}" for each in others), ""]
+    if not rules:
+        start = len(text)
+        lines.insert(0, "rules:")
+    else:
+        start = rules[-1].end if place == len(rules) else _above_comments(text, rules[place].start)
+    before = text[:start]
+    if before and not before.endswith("\n"):
+        before += newline
+    return before + newline.join(lines) + text[start:]
+
+
+def _above_comments(text: str, start: int) -> int:
+    """Returns the beginning of the lines of comments that stand directly above a line, or of that line."""
+    while start > 0:
+        above = text.rfind("\n", 0, start - 1) + 1
+        if not text[above:start].lstrip().startswith("#"):
+            break
+        start = above
+    return start
 
 
 def _is_plain(name: str) -> bool:
