@@ -142,7 +142,7 @@ class ElicitationApprover:
 
 
 class _Client:
-    """What is known of a client while cells of it run."""
+    # What is known of a client while cells of it run.
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -253,8 +253,7 @@ class CellApprover:
 
 def _asker(context: Context[Any, Any]) -> Ask | None:
     """Returns a function that sends forms to the user of the client that made a request; None without such support."""
-    capabilities = context.client_capabilities
-    elicitation = None if capabilities is None else capabilities.elicitation
+    elicitation = context.client_capabilities and context.client_capabilities.elicitation
     # Without modes, as in the first revision, forms are supported.
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
         return None
@@ -268,13 +267,12 @@ def _asker(context: Context[Any, Any]) -> Ask | None:
 @contextmanager
 def _kept(text: str | None) -> Generator[Path | None]:
     """Keeps a text in a file that code in the sandbox can't reach; yields its path, or None without a file."""
-    if text is None:
-        yield None
-        return
     try:
-        scratch = ScratchDirectory()
+        scratch = None if text is None else ScratchDirectory()
     except (OSError, SandboxError) as exc:
         logger.warning("can't save a call's arguments: %s", exc)
+        scratch = None
+    if text is None or scratch is None:
         yield None
         return
     with scratch:

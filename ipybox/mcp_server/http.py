@@ -140,15 +140,8 @@ async def listening(
 ) -> AsyncGenerator[HTTPServerInfo]:
     """Serves while the context is open; its end cancels requests in progress.
 
-    Args:
-        server: Handles the requests.
-        host: A name or address of this machine.
-        port: A port, or 0 for any free one.
-        token: The token that requests need; None for a random one.
-        kernel_sessions: The limit of sessions, which has as many MCP sessions at least.
-        max_request: Bytes of the largest request.
-        metrics: Returns the metrics, which a route of their own serves.
-        allowed_hosts: Names by which clients reach a proxy in front of the server.
+    There can be as many MCP sessions as kernel sessions, at least. The other arguments are those of
+    `MCPServer.run_http`; `metrics` answers a route of their own.
 
     Raises:
         OSError: If it can't listen on this address.
@@ -189,14 +182,9 @@ async def listening(
 
 
 class TokenMiddleware:
-    """Accepts requests with the token, and cancels them when it is closed.
+    """Accepts requests with the token for `app`, and cancels them when it is closed.
 
-    Args:
-        token: The token.
-        max_clients: Number of MCP sessions that `app` accepts.
-
-    Attributes:
-        app: What answers the requests.
+    `app` accepts `max_clients` MCP sessions.
     """
 
     app: ASGIApp
@@ -343,10 +331,7 @@ class HTTPExchange:
 
 
 async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-    """Ends the handling of a request with its HTTP request.
-
-    In the sessions of earlier revisions, the handling is not in the task of the HTTP request.
-    """
+    # In the sessions of earlier revisions, the handling is not in the task of the HTTP request.
     exchange: HTTPExchange | None = None if ctx.request is None else ctx.request.scope.get(_EXCHANGE)
     if exchange is None:
         return await call_next(ctx)
@@ -356,7 +341,6 @@ async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: Cal
 
 
 def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
-    """Returns the name and version that a client gives itself, and its address."""
     match ctx.params:
         case {"clientInfo": {**known}} | {"_meta": {"io.modelcontextprotocol/clientInfo": {**known}}}:
             label = " ".join(str(known[key])[:_LABEL] for key in ("name", "version") if key in known)
@@ -367,11 +351,7 @@ def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
 
 
 class _Connection(H11Protocol):
-    """A connection, which must send its first request soon.
-
-    Args:
-        unheard: The connections of the server that have not sent a whole request yet, the oldest one first.
-    """
+    # A connection, which must send its first request soon; `unheard` are those that have not yet, the oldest one first.
 
     def __init__(self, *args: Any, unheard: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
         super().__init__(*args, **options)
@@ -393,7 +373,6 @@ class _Connection(H11Protocol):
         self._note_heard()
 
     def give_up(self) -> None:
-        """Closes the connection."""
         self._note_heard()
         self.transport.abort()
 
@@ -403,11 +382,9 @@ class _Connection(H11Protocol):
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to the application, which stops more than this server."""
-
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        yield
+        yield  # signals are the application's, which stops more than this server
 
 
 def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition, accepted: TransportSecuritySettings) -> None:
@@ -439,10 +416,7 @@ def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
 
 
 def security(host: str, address: str, allowed_hosts: Sequence[str] = ()) -> TransportSecuritySettings:
-    """Returns the accepted values of `Host` and `Origin`.
-
-    These are this machine's names, and pages that it serves to itself, and those of allowed hosts.
-    """
+    """Returns the accepted `Host` and `Origin`: this machine's names, pages that it serves to itself, allowed hosts."""
     names = {*_LOOPBACK, host, address, *allowed_hosts}
     if ipaddress.ip_address(address).is_unspecified:
         interfaces = psutil.net_if_addrs().values()
@@ -454,11 +428,7 @@ def security(host: str, address: str, allowed_hosts: Sequence[str] = ()) -> Tran
 
 
 def check_host(name: str) -> None:
-    """Checks a name by which clients may reach a proxy in front of the server.
-
-    Raises:
-        ValueError: If it is no name or address, such as one with a port.
-    """
+    """Raises a ValueError if an allowed host is no name or address, such as one with a port."""
     if not _HOST.fullmatch(name):
         raise ValueError(f"{name!r} is not a host name: leave out the scheme, port and path, and don't use patterns")
 

@@ -46,10 +46,8 @@ State = Literal["running", "starting", "queued"]
 class KernelSessions:
     """Starts executors when they are needed, and owns them until `stop`.
 
-    Args:
-        new_executor: Creates the default session's executor. If that or its start fails, the next use tries again.
-        limit: How many sessions can exist, the default one included.
-        idle_timeout: Seconds after which a session that is not used is stopped; None for no limit.
+    If `new_executor`, which creates the default session's one, or its start fails, the next use tries again. The limit
+    includes the default session. Sessions that are not used for `idle_timeout` seconds are stopped.
 
     Raises:
         TypeError, ValueError: If the limit allows no session, or the timeout is not a positive number.
@@ -247,23 +245,17 @@ class KernelSessions:
 
 @dataclass(eq=False)
 class _Session:
-    """One session, from its start to its end.
+    """One session, from its start to its end."""
 
-    Attributes:
-        executor: Its executor; None if it could not be created.
-        users: How many callers use it, or wait for its start.
-        expiry: Stops it if it is not used until then.
-        start: Starts it.
-    """
-
+    #: None if it could not be created.
     executor: CodeExecutor | None = None
+    #: How many callers use it, or wait for its start.
     users: int = 0
     expiry: asyncio.TimerHandle | None = None
     start: "asyncio.Task[CodeExecutor]" = field(init=False)
 
     @property
     def state(self) -> State:
-        """What it does."""
         if self.start.done():
             return "running"
         return "queued" if self.executor is not None and self.executor.status.waits_for else "starting"

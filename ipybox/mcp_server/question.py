@@ -72,15 +72,12 @@ _SHELL_CHOICES: dict[Extent, str] = {
 
 @dataclass(frozen=True)
 class Question:
-    """A request about one call.
+    """A request about one call, on which the policy decided to ask.
 
     Attributes:
-        decision: The policy's decision about the call: to ask.
-        policy: The policy.
         calls: How many calls of the tool its cell has made so far, including waiting ones.
         seconds: Seconds until the request expires; None for never.
         before: A notice about the previous request.
-        kind: Whether the call is of a tool, or a shell command.
     """
 
     decision: PolicyDecision
@@ -93,10 +90,7 @@ class Question:
     def form(self, redactor: Redactor, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
         """Returns the form that shows the call.
 
-        Args:
-            redactor: Knows the secrets.
-            has_choice: Whether the form offers to allow more than this call.
-            file: The file with what `whole` returns.
+        Without a choice, it does not offer to allow more than this call. The file has what `whole` returns.
         """
         call = ShownCall(self.decision.call, self.kind, redactor)
         lines = call.brief() or call.shortened(file)
@@ -148,13 +142,7 @@ def rules_option() -> str:
 
 
 class ShownCall:
-    """A call as people see it: known secrets are shortened, and what a terminal would obey is escaped.
-
-    Args:
-        call: The call.
-        kind: Whether it is the call of a tool, or a shell command.
-        redactor: Knows the secrets.
-    """
+    """A call as people see it: known secrets are shortened, and what a terminal would obey is escaped."""
 
     def __init__(self, call: ToolCall, kind: RequestKind, redactor: Redactor):
         self._redactor = redactor
@@ -179,8 +167,7 @@ class ShownCall:
     def shortened(self, file: Path | None) -> list[str]:
         """Returns the lines of a call that does not fit: those that every client shows, then others.
 
-        Args:
-            file: The file with the whole call, if there is one.
+        They name the file with the whole call, if there is one.
         """
         notice = _wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
         left = LINES_OF_MORE - len(notice)
@@ -198,7 +185,6 @@ class ShownCall:
         return "\n".join([self._title, *self._listing(limited=False), ""])
 
     def _pieces(self, most: int) -> list[str]:
-        """Returns the arguments, each as much as `most` columns need to know of it."""
         pieces = [f"{_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
         return pieces if self._command is None else [self._json(self._command, most), *pieces]
 
@@ -312,10 +298,7 @@ def _share(widths: Sequence[int], room: int) -> int:
 def _wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
     """Returns a text in lines of the form's width; of one that needs more than `most` lines, one line more.
 
-    Args:
-        text: The text.
-        most: How many lines there can be.
-        words: Whether to break it between words where possible, which takes more lines.
+    With `words`, lines end between words where possible, which takes more of them.
     """
     lines: list[str] = []
     while text and len(lines) <= most:

@@ -45,13 +45,7 @@ MAX_READ = 1 << 16
 
 
 class InvalidMessageError(Exception):
-    """A line is not a valid message.
-
-    Args:
-        code: One of JSON-RPC's error codes.
-        why: What is wrong.
-        request_id: The id of the request, if the line has a valid one.
-    """
+    """A line is not a valid message; `answer` tells the client why, with one of JSON-RPC's error codes."""
 
     def __init__(self, code: int, why: str, request_id: RequestId | None = None):
         super().__init__(why)
@@ -79,12 +73,7 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
 
 
 class LineReader:
-    """Splits what is read into lines, which one task takes.
-
-    Args:
-        read: Returns the next bytes, or nothing at the end.
-        limit: Maximum bytes of a line, without its end.
-    """
+    """Splits what is read into lines, of at most `limit` bytes without their end, which one task takes."""
 
     def __init__(self, read: Callable[[], Awaitable[bytes]], limit: int = MAX_LINE):
         self._read = read
@@ -211,12 +200,7 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
 
 
 class AnswerStream(ObjectSendStream[SessionMessage]):
-    """Writes messages to stdout, as the SDK's server sends them.
-
-    Args:
-        stdout: Stdout.
-        serving: Cancelled at the first error of stdout.
-    """
+    """Writes messages to stdout, as the SDK's server sends them; its first error cancels the scope."""
 
     def __init__(self, stdout: "MessageOutput", serving: anyio.CancelScope):
         self._stdout = stdout

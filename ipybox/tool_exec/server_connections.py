@@ -138,7 +138,9 @@ class _ServerConnection:
     @property
     def ended(self) -> bool:
         """Whether the connection can't be used any more, because it failed, broke or is being stopped."""
-        return self._stopping is not None or (self._start.done() and not self.running)
+        if self._stopping is not None:
+            return True
+        return self._start.done() and (self._client is None or self._client.closed)
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "ToolResult":
         """Waits for the start and calls a tool."""

@@ -78,14 +78,9 @@ class ToolResultBuilder:
         session: str | None = None,
         resources: bool = True,
     ) -> CallToolResult:
-        """Returns the result of an execution.
+        """Returns the result of an execution, whose texts may each have `max_chars` characters.
 
-        Args:
-            output: The output.
-            max_chars: How long each of its texts may be.
-            failure: Why the execution failed; None if it succeeded.
-            session: The session of the cell, if the call named one.
-            resources: Whether the client knows that it can read resources; otherwise their addresses only cost context.
+        Without `resources`, the client does not know that it can read some, and their addresses only cost context.
         """
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(model_images, asked) if asked else []
@@ -115,7 +110,6 @@ class ToolResultBuilder:
         return await self.result(output, max_chars, failure=failure, session=session, resources=resources)
 
     async def _truncated(self, text: str, failure: Exception | None, max_chars: int, *, resources: bool) -> _Truncation:
-        """Returns the text of the result; if it is not the whole text, keeps that in a file."""
         # A thread takes longer to start on a short text than to process it.
         short = len(text) + (0 if failure is None else len(str(failure))) <= SHORT
         whole, text = _texts(text, failure) if short else await asyncio.to_thread(_texts, text, failure)
@@ -138,7 +132,6 @@ class ToolResultBuilder:
         return truncated
 
     def _links(self, paths: Sequence[Path], shown: Sequence[ImageContent | str]) -> list[str]:
-        """Returns the paths to list: always those of images that are not shown, with the reason."""
         links: list[str] = []
         for path, image in zip_longest(paths, shown):
             if isinstance(image, str):
