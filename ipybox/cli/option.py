@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from click.types import OptionHelpExtra
 
-from ipybox.mcp_server.choices import Approval
+from ipybox.mcp_server import Approval
 from ipybox.support.sizes import parse_bytes
 
 #: What click needs to know about values of a kind: how to read one, and its name in `--help`.

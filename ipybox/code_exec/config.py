@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ipybox.support.acceptor import AcceptedSocket
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
     from ipybox.tool_exec.approval.request import ApprovalRequest
-    from ipybox.tool_exec.functions.function_tools import FunctionTools
+    from ipybox.tool_exec.function_tools import FunctionTools
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class ExecutorConfig:
         if not self.tools:
             return None
         from ipybox.code_exec.function_package import check_package
-        from ipybox.tool_exec.functions.function_tools import FunctionTools
+        from ipybox.tool_exec.function_tools import FunctionTools
 
         functions = FunctionTools(self.tools)
         check_package(self.workspace)

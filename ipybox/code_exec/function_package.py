@@ -5,8 +5,8 @@ from pathlib import Path
 from ipybox.codeact.library import MCPTOOLS
 from ipybox.mcp_apigen.generator import generate_package
 from ipybox.mcp_apigen.render.module import ToolSpec
-from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
-from ipybox.tool_exec.functions.function_tools import FunctionTools
+from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER
+from ipybox.tool_exec.function_tools import FunctionTools
 from ipybox.workspace.registrations import current_seal, record_file
 from ipybox.workspace.seal import mac_of, seal
 

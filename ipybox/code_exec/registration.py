@@ -25,7 +25,7 @@ from ipybox.support.errors import MCPServerError, MissingVariableError
 from ipybox.support.lazy_exports import import_installed
 from ipybox.support.placeholders import variables as placeholders
 from ipybox.support.state import had_confined_code, state_dir
-from ipybox.tool_exec.functions import APP_SERVER
+from ipybox.tool_exec.dispatch import APP_SERVER
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
 

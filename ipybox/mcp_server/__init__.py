@@ -9,7 +9,8 @@
 Names are resolved on first use (PEP 562): loading the MCP SDK takes longer than a client waits for a first answer.
 """
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from ipybox.support.lazy_exports import lazy_exports
 
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from ipybox.mcp_server.server import MCPServer
 
 __all__ = ["HTTPServerInfo", "MCPServer"]
+
+#: How tool calls are approved: all of them, by the user, or by the rules of a file.
+Approval = Literal["auto", "ask"] | Path
+
+#: What the audit log contains.
+AuditOption = Literal["full", "hash", "off"]
+
+#: How images are returned: as paths of their files, as images for the model, or as both.
+Images = Literal["link", "inline", "both"]
+
+#: Instructions with all that an agent needs, or, at a lower cost of context, for an agent with the codeact skill.
+Instructions = Literal["full", "brief"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

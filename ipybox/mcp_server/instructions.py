@@ -3,7 +3,7 @@
 Claude Code truncates them at 2,048 characters.
 """
 
-from ipybox.mcp_server.choices import Instructions
+from ipybox.mcp_server import Instructions
 
 BRIEF = """\
 Call MCP tools from Python in execute_ipython_cell. Most tasks take two cells. One finds all tools needed:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.mcp_server.choices import Approval, AuditOption, Images, Instructions
+from ipybox.mcp_server import Approval, AuditOption, Images, Instructions
 from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
 from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
 from ipybox.support.gc_pause import gc_paused

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
+from ipybox.mcp_server import Approval, AuditOption
 from ipybox.mcp_server.attach_socket import AttachSocket
-from ipybox.mcp_server.choices import Approval, AuditOption
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.deadline import Deadline
 from ipybox.support.names import STATE_DIR

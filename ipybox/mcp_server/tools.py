@@ -17,7 +17,7 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import Field
 
 from ipybox.mcp_client.oauth.sign_in import SignIn
-from ipybox.mcp_server.choices import Images, Instructions
+from ipybox.mcp_server import Images, Instructions
 from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of

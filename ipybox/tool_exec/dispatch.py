@@ -6,21 +6,26 @@
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.tool_exec.approval.request import NoDecision, RequestKind
-from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
     from ipybox.mcp_client.answers import ToolResult
     from ipybox.tool_exec.approval.approvals import Approvals
     from ipybox.tool_exec.approval.server import ApprovalChannel
-    from ipybox.tool_exec.functions.function_tools import FunctionTools
+    from ipybox.tool_exec.function_tools import FunctionTools
     from ipybox.tool_exec.server_connections import ServerConnections
+
+#: The name of the application's functions as a server: in generated packages, requests, policies and the audit log.
+APP_SERVER = "app"
+
+#: The parameters of that server, which no MCP server has: nothing is started.
+APP_PARAMS: dict[str, Any] = {}
 
 #: Characters at the end of each text of an MCP server that `on_text` gets.
 MAX_NOTED_TEXT = 64 * 1024

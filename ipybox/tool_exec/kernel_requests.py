@@ -28,8 +28,7 @@ from ipybox.guest.tools.protocol import (
     is_shell_request,
 )
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, DeniedError, read_body, read_json
-from ipybox.tool_exec.dispatch import ToolCaller, run_call
-from ipybox.tool_exec.functions import APP_PARAMS, APP_SERVER
+from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, run_call
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
 

@@ -42,7 +42,7 @@ from ipybox.workspace.seal import SealVerifier
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
-    from ipybox.tool_exec.functions.function_tools import FunctionTools
+    from ipybox.tool_exec.function_tools import FunctionTools
 
 logger = logging.getLogger(__name__)
 

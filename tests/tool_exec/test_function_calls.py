@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
-from ipybox.tool_exec.functions.function_tools import FunctionTools
+from ipybox.tool_exec.function_tools import FunctionTools
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.servers import WAIT

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from ipybox.errors import ToolRunnerError
-from ipybox.tool_exec.functions import function_tools
-from ipybox.tool_exec.functions.function_tools import FunctionTool, FunctionTools
+from ipybox.tool_exec import function_tools
+from ipybox.tool_exec.function_tools import FunctionTool, FunctionTools
 from tests.servers import WAIT
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
-from ipybox.mcp_server.choices import Images
+from ipybox.mcp_server import Images
 from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile, failure_text
 from ipybox.mcp_server.results.model_images import model_images
 from ipybox.mcp_server.results.resources import output_uri

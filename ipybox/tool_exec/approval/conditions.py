@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from ipybox.tool_exec.approval.paths import PathCandidates, PathGlob, read
 from ipybox.tool_exec.approval.patterns import Pattern, is_text
@@ -51,73 +51,54 @@ class ToolCall:
         return self._readings[path]
 
 
-class Condition(Protocol):
-    """A condition on one value."""
-
-    def judge(self, value: object, call: ToolCall) -> bool | None:
-        """Returns whether it holds."""
-        ...
+#: Judges a value of a call: whether a condition holds.
+Condition = Callable[[object, ToolCall], bool | None]
 
 
-@dataclass(frozen=True)
-class OneOf:
-    """The value is one of these."""
+def one_of(values: Sequence[Scalar]) -> Condition:
+    """Returns a condition: the value is one of these. Two types can't be compared, because tools convert some."""
 
-    values: Sequence[Scalar]
-
-    def judge(self, value: object, call: ToolCall) -> bool | None:
-        """Returns whether it holds; values of two types can't be compared, because tools convert some."""
-        alike = [each for each in self.values if _kind(each) == _kind(value)]
+    def judge(value: object, _: ToolCall) -> bool | None:
+        alike = [each for each in values if _kind(each) == _kind(value)]
         return value in alike if alike else None
 
+    return judge
 
-class Matches:
-    """A text has the expression somewhere, whose `.` is not a line break.
+
+def matches(expression: str) -> Condition:
+    """Returns a condition: a text has the expression somewhere. It is unknown if only a line break prevents a match.
 
     Raises:
         ValueError: If it is not a valid expression.
     """
+    exact, across_lines = Pattern(expression), Pattern(f"(?s){expression}")
 
-    def __init__(self, expression: str):
-        self._exact = Pattern(expression)
-        self._across_lines = Pattern(f"(?s){expression}")
-
-    def judge(self, value: object, call: ToolCall) -> bool | None:
-        """Returns whether it holds; None if only a line break prevents a match."""
+    def judge(value: object, _: ToolCall) -> bool | None:
         if not isinstance(value, str) or not is_text(value):
             return None
-        if self._exact.found_in(value):
+        if exact.found_in(value):
             return True
-        return None if self._across_lines.found_in(value) else False
+        return None if across_lines.found_in(value) else False
+
+    return judge
 
 
-@dataclass(frozen=True)
-class Compares:
-    """A number is on one side of another."""
-
-    operation: Callable[[Any, Any], bool]
-    limit: float
-
-    def judge(self, value: object, call: ToolCall) -> bool | None:
-        """Returns whether it holds."""
-        if _kind(value) != "number":
-            return None
-        return self.operation(value, self.limit)
+def compares(operation: Callable[[Any, Any], bool], limit: float) -> Condition:
+    """Returns a condition: a number is on one side of another."""
+    return lambda value, _: operation(value, limit) if _kind(value) == "number" else None
 
 
-@dataclass(frozen=True)
-class PathMatches:
-    """A path leads to a file that one of the globs matches."""
+def path_matches(globs: Sequence[PathGlob]) -> Condition:
+    """Returns a condition: a path leads to a file that one of the globs matches."""
 
-    globs: Sequence[PathGlob]
-
-    def judge(self, value: object, call: ToolCall) -> bool | None:
-        """Returns whether it holds."""
+    def judge(value: object, call: ToolCall) -> bool | None:
         readings = call.readings(value) if isinstance(value, str) else None
         if readings is None:
             return None
-        answers = [glob.judge(readings) for glob in self.globs]
+        answers = [glob.judge(readings) for glob in globs]
         return True if True in answers else None if None in answers else False
+
+    return judge
 
 
 #: Comparisons by their keyword, as in JSON Schema.
@@ -153,7 +134,7 @@ class Argument:
     def _judge(self, value: object, call: ToolCall) -> bool | None:
         if value is MISSING:
             return None
-        return _all([condition.judge(value, call) for condition in self.conditions])
+        return _all([judge(value, call) for judge in self.conditions])
 
 
 def is_finite(value: Scalar) -> bool:

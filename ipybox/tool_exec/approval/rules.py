@@ -24,13 +24,13 @@ from ipybox.tool_exec.approval.conditions import (
     EACH,
     MISSING,
     Argument,
-    Compares,
     Condition,
-    Matches,
-    OneOf,
-    PathMatches,
     ToolCall,
+    compares,
     is_finite,
+    matches,
+    one_of,
+    path_matches,
 )
 from ipybox.tool_exec.approval.document import PolicyDocument
 from ipybox.tool_exec.approval.paths import PathGlob
@@ -185,26 +185,26 @@ def _argument(document: PolicyDocument, name: str, node: yaml.Node, workspace: P
 def _condition(document: PolicyDocument, keyword: str, node: yaml.Node, workspace: Path) -> Condition:
     if keyword == "pattern":
         expression = document.text_of(node, "a pattern")
-        return _made(document, node, "a regular expression in the syntax of Rust's regex", partial(Matches, expression))
+        return _made(document, node, "a regular expression in the syntax of Rust's regex", partial(matches, expression))
     if keyword == "path":
         globs = [(each, document.text_of(each, "a path")) for each in document.items(node)]
-        return PathMatches([_made(document, each, None, partial(PathGlob, glob, workspace)) for each, glob in globs])
+        return path_matches([_made(document, each, None, partial(PathGlob, glob, workspace)) for each, glob in globs])
     if keyword in COMPARISONS:
         limit = document.scalar(node, f"'{keyword}'")
         if isinstance(limit, str | bool) or not is_finite(limit):
             document.fail(node, f"'{keyword}' must be a number, not {document.shown(node)}")
-        return Compares(COMPARISONS[keyword], limit)
+        return compares(COMPARISONS[keyword], limit)
     if (keyword == "enum") != isinstance(node, yaml.SequenceNode):
         document.fail(node, "'enum' must be a list of values" if keyword == "enum" else "'const' must be one value")
     return _one_of(document, node)
 
 
-def _one_of(document: PolicyDocument, node: yaml.Node) -> OneOf:
+def _one_of(document: PolicyDocument, node: yaml.Node) -> Condition:
     values = [(each, document.scalar(each, "a value")) for each in document.items(node)]
     for each, value in values:
         if not is_finite(value):
             document.fail(each, "a value must be a finite number")
-    return OneOf([value for _, value in values])
+    return one_of([value for _, value in values])
 
 
 def _made(document: PolicyDocument, node: yaml.Node, what: str | None, make: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from mcp_types import CallToolResult, ImageContent, TextContent
 from PIL import Image
 
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError
-from ipybox.mcp_server.choices import Images
+from ipybox.mcp_server import Images
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder
 from ipybox.support.outputs import ExecutionOutput

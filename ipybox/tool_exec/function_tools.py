@@ -1,4 +1,8 @@
-"""The functions that an application passes, as tools: their definitions, and their calls."""
+"""The functions that an application passes, as tools, which code in a kernel calls like those of an MCP server `app`.
+
+pydantic makes the schemas and checks the values. `func_metadata` of the MCP SDK does the same, but it is internal to
+the SDK's server, takes a second to import, and accepts what a tool can't have until the first call.
+"""
 
 import asyncio
 import inspect
