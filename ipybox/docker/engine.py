@@ -43,11 +43,7 @@ class Engine:
 
 
 def find_engine(image: str, network: str | None = None) -> Engine:
-    """Returns this machine's Docker after checking that it answers and has what is needed; blocks for at most 2 s.
-
-    Args:
-        image: Name of the required image.
-        network: Name of the required network, if any.
+    """Returns this machine's Docker after checking that it answers and has image and network; blocks for at most 2 s.
 
     Raises:
         DockerError: If Docker can't be used, or the image or network does not exist.

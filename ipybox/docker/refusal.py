@@ -19,12 +19,7 @@ INTERNAL_ERROR = -32603
 def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
     """Answers each request on stdin with an error that has this message, until no more requests come.
 
-    Clients that know several versions of the protocol ask more than once before they give up.
-
-    Args:
-        message: The error message.
-        stdin: The descriptor to read from; a terminal is not read.
-        stdout: The descriptor to write to.
+    Clients that know several versions of the protocol ask more than once before they give up. No terminal is read.
     """
     if os.isatty(stdin):
         return

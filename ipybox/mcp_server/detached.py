@@ -17,10 +17,8 @@ Form = TypeVar("Form", ElicitRequestFormParams, ElicitRequestURLParams)
 class DetachedTask(Generic[Form, Result]):
     """A task that keeps running between the requests of a client, and asks its user questions.
 
-    Args:
-        work: Does the work. Its argument is a function, `ask(form)`, which shows the user the form and returns a
-            future with the answer. The task ends with the work, or with `cancel`: if the client never returns, a limit
-            of the work itself must end it, or the server's end.
+    The argument of its work is a function, `ask(form)`, which shows the user the form and returns a future with the
+    answer. If the client never returns, a limit of the work itself must end the task, or `cancel` at the server's end.
     """
 
     def __init__(self, work: "Callable[[Callable[[Form], asyncio.Future[ElicitResult]]], Awaitable[Result]]"):

@@ -138,11 +138,7 @@ class WorkspaceServices:
         return self.config.writable_places
 
     def packages(self) -> "PackageInstaller":
-        """Returns the installer of packages.
-
-        Raises:
-            AuditError, SandboxError: If it can't be created.
-        """
+        """Returns the installer of packages; raises an AuditError or SandboxError if it can't be created."""
         if self._packages is None:
             from ipybox.kernel_mgr.packages import PackageInstaller
 
@@ -159,11 +155,7 @@ class WorkspaceServices:
         return CodeExecutor.configured(config, self.observer)
 
     def opened_audit(self) -> "AuditLog | None":
-        """Returns the audit log, or None if it is off.
-
-        Raises:
-            AuditError: If it can't be written.
-        """
+        """Returns the audit log, or None if it is off; raises an AuditError if it can't be written."""
         if self._audit is None and self._audit_option != "off":
             # Only now, because the first response does not wait for it.
             from ipybox.audit.audit import AuditLog
@@ -175,7 +167,6 @@ class WorkspaceServices:
         return self._audit
 
     def _policy(self) -> "ApprovalPolicy | None":
-        """Returns the policy for tool calls; None if all are accepted."""
         if self._approve == "auto":
             return None
         # Imported late, because only policies need it.

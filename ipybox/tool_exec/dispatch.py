@@ -78,12 +78,7 @@ async def run_call(
 ) -> RunReply:
     """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets.
 
-    Args:
-        call: The call.
-        caller: The source of the call.
-        perform: Performs it, once it is approved.
-        kind: Whether it is a tool call or a shell command.
-        large: Whether the arguments are too large to be recorded in the event loop.
+    `large` arguments are not recorded in the event loop.
     """
     server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
     async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:

@@ -31,13 +31,7 @@ if TYPE_CHECKING:
 
 
 class ServerConnections:
-    """Connections to MCP servers, by name.
-
-    Args:
-        connect_timeout: Seconds until a server must have answered, its start included.
-        read_variables: Returns values of placeholders that the environment lacks. Called whenever a server starts.
-        places: The places that code can write, from which servers load nothing; by default the working directory.
-    """
+    """Connections to MCP servers, by name. The arguments are those of `ToolServer`."""
 
     def __init__(
         self,
@@ -132,7 +126,6 @@ class _ServerConnection:
 
     @property
     def running(self) -> bool:
-        """Whether the server runs and accepts calls."""
         return self._stopping is None and self._client is not None and not self._client.closed
 
     @property
@@ -170,7 +163,6 @@ class _ServerConnection:
 
     @property
     def gone(self) -> bool:
-        """Whether the server was stopped."""
         return self._stopping is not None and self._stopping.done()
 
     def end(self, reason: str) -> asyncio.Task[None]:

@@ -48,11 +48,7 @@ class PendingRequests:
     ) -> ApprovalDecision:
         """Makes a request for a decision on a call, and returns the decision; a `NoDecision` if the request expires.
 
-        Args:
-            deliver: Passes the request on, in a background task.
-            timeout: Seconds until the request expires; None for never.
-            call: The call.
-            kind: Whether it is a tool call or a shell command.
+        `deliver` passes the request on, in a background task.
         """
         created_at = datetime.now(UTC)
         request = ApprovalRequest(
@@ -114,11 +110,9 @@ async def reject_call(request: ApprovalRequest) -> None:
 
 
 class Approvals:
-    """Decisions on the tool calls of one kernel.
+    """Decisions on the tool calls of one kernel: by the policy, before an approver is asked.
 
-    Args:
-        policy: Decides before an approver is asked.
-        timeout: Seconds until the request to an approver expires; None for never.
+    `timeout` is in seconds, until the request to an approver expires; None for never.
     """
 
     def __init__(self, policy: "ApprovalPolicy | None" = None, timeout: float | None = 60):
@@ -152,10 +146,10 @@ class Approvals:
             decision = self._policy.decide(
                 call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
             )
-            if decision.effect == "allow":
-                return ApprovalDecision(True, "rule", f"allowed by {decision.reason}")
-            if decision.effect == "deny":
-                return ApprovalDecision(False, "rule", f"denied by {decision.reason}")
+            if decision.effect != "ask":
+                allowed = decision.effect == "allow"
+                verb = "allowed" if allowed else "denied"
+                return ApprovalDecision(allowed, "rule", f"{verb} by {decision.reason}")
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
         self._asked = True

@@ -14,11 +14,11 @@ from ipybox.tool_exec.approval.protocol import (
     DECIDED_METHOD,
     DISCONNECTED,
     OTHER_CLIENT,
-    ApprovalDecision,
     answer,
+    ended,
     received_request,
 )
-from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, NoDecision, Outcome, ask
+from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, Outcome, ask
 
 __all__ = ["ApprovalClient", "ApprovalRequest"]
 
@@ -95,7 +95,7 @@ class ApprovalClient:
                     if message["method"] == APPROVE_METHOD:
                         self._ask(websocket, message)
                     elif message["method"] == DECIDED_METHOD:
-                        self._settle(message["params"])
+                        self._pending.pop(message["params"]["id"]).settle(*ended(message))
         finally:
             for request in self._pending.values():
                 request.settle("cancelled", DISCONNECTED)
@@ -109,8 +109,3 @@ class ApprovalClient:
         request = received_request(message, respond)
         self._pending[request.id] = request
         self._tasks.start(ask(self._callback, request))
-
-    def _settle(self, params: dict[str, Any]) -> None:
-        state = params["state"]
-        kind = ApprovalDecision if state in ("accepted", "rejected") else NoDecision
-        self._pending.pop(params["id"]).settle(state, kind(state == "accepted", params["by"], params["reason"]))

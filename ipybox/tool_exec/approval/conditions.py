@@ -29,18 +29,12 @@ MISSING: Final = object()
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool call to decide on.
-
-    Attributes:
-        server: Name of the MCP server.
-        tool: Name of the tool.
-        arguments: Its arguments, as JSON has them.
-        directories: The directories that a path may be relative to: the workspace, and the server's working directory.
-    """
+    """A tool call to decide on."""
 
     server: str
     tool: str
     arguments: Mapping[str, Any]
+    #: The directories that a path may be relative to: the workspace, and the server's working directory.
     directories: Sequence[Path]
     _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
 
@@ -112,12 +106,10 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Argument:
-    """Conditions on one argument, or on values in it.
+    """Conditions on each value of one argument.
 
     Attributes:
-        name: Its name in the rule.
         steps: The names that lead to it, and `EACH` for all elements of a list.
-        conditions: The conditions on each value that is found there.
         default: The value that the tool uses if the argument is missing.
     """
 
@@ -134,17 +126,13 @@ class Argument:
     def _judge(self, value: object, call: ToolCall) -> bool | None:
         if value is MISSING:
             return None
-        return _all([judge(value, call) for judge in self.conditions])
+        answers = [judge(value, call) for judge in self.conditions]
+        return False if False in answers else None if None in answers else True
 
 
 def is_finite(value: Scalar) -> bool:
     """Returns whether a value of a rule can be compared."""
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _all(answers: Sequence[bool | None]) -> bool | None:
-    """Returns whether all hold."""
-    return False if False in answers else None if None in answers else True
 
 
 def _values(value: object, steps: Sequence[str], default: object) -> Iterator[object]:

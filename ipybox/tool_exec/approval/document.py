@@ -25,14 +25,7 @@ _SCALARS = {_TEXT, *(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "b
 
 
 class PolicyDocument:
-    """A parsed YAML file.
-
-    Args:
-        text: Its content.
-        source: Its name in messages.
-
-    Attributes:
-        root: Its top-level mapping.
+    """A parsed YAML file, by the name `source` in messages; `root` is its top-level mapping.
 
     Raises:
         PolicyError: If it is not valid YAML, or contains unsupported YAML.

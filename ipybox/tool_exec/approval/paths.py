@@ -37,12 +37,7 @@ _NO_WILDCARD = re.compile(r"[\[\]{}$\\%]|^~(?!/|$)|^$")
 
 @dataclass(frozen=True)
 class PathCandidates:
-    """Paths that a text may mean.
-
-    Attributes:
-        places: The real paths, through all links.
-        spellings: The paths as they are spelled, without `.`, `..` and `//`.
-    """
+    """Paths that a text may mean: through all links, and as they are spelled, without `.`, `..` and `//`."""
 
     places: frozenset[str]
     spellings: frozenset[str]
@@ -87,12 +82,7 @@ class PathGlob:
 
 
 def read(text: str, directories: Iterable[Path]) -> PathCandidates | None:
-    """Returns the paths that a text may mean; None if that is unknown.
-
-    Args:
-        text: The argument of a tool.
-        directories: The directories that it may be relative to; empty if they are unknown.
-    """
+    """Returns the paths that a text may mean; None if that is unknown, as without directories if it is relative."""
     if len(text) > MAX_PATH or not text.isprintable() or _OTHER_READINGS.search(text):
         return None
     given = [directory / text for directory in directories] or [Path(text)]

@@ -13,10 +13,7 @@ MAX_TEXT = 20_000
 
 
 class Pattern:
-    """A regular expression to search for.
-
-    Args:
-        expression: In the syntax of Rust's `regex`.
+    """A regular expression to search for, in the syntax of Rust's `regex`.
 
     Raises:
         ValueError: If it is not valid; the message says why.

@@ -162,14 +162,7 @@ class ApprovalPolicy:
         tool_args: Mapping[str, Any],
         server_params: Mapping[str, Any] | None = None,
     ) -> PolicyDecision:
-        """Decides on a call.
-
-        Args:
-            server_name: Name of the MCP server.
-            tool_name: Name of the tool.
-            tool_args: The arguments of the call.
-            server_params: The parameters of the server, which show what its paths may be relative to.
-        """
+        """Decides on a call; the server's parameters show what its paths may be relative to."""
         call = ToolCall(server_name, tool_name, tool_args, self._directories(server_params or {}))
         rule = self._first(call)
         doubtful = None if rule is None else rule.doubtful(call)

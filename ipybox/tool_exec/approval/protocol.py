@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from ipybox.audit.records import ApprovalDecision
-from ipybox.tool_exec.approval.request import ApprovalRequest, NoDecision, Outcome, Rejection
+from ipybox.tool_exec.approval.request import ApprovalRequest, ApprovalState, NoDecision, Outcome, Rejection
 
 APPROVE_METHOD = "approve"
 DECIDED_METHOD = "decided"
@@ -50,6 +50,14 @@ def decided_notification(request: ApprovalRequest, decided: ApprovalDecision) ->
     """Returns the notification that a request has ended."""
     params = {"id": request.id, "state": request.state, "by": decided.by, "reason": decided.reason}
     return {"jsonrpc": "2.0", "method": DECIDED_METHOD, "params": params}
+
+
+def ended(message: dict[str, Any]) -> tuple[ApprovalState, ApprovalDecision]:
+    """Returns how the request of a notification has ended."""
+    params: dict[str, Any] = message["params"]
+    state: ApprovalState = params["state"]
+    kind = ApprovalDecision if state in ("accepted", "rejected") else NoDecision
+    return state, kind(state == "accepted", params["by"], params["reason"])
 
 
 def answer(request_id: str, outcome: Outcome) -> dict[str, Any]:

@@ -56,14 +56,10 @@ class ApprovalRule:
     """A rule.
 
     Attributes:
-        effect: The effect on calls that it matches.
-        servers: Names of servers; empty for all.
-        tools: Names of tools; empty for all.
-        arguments: Conditions on arguments.
+        servers, tools: Their names; empty for all.
         written: Its content in the file, as plain data.
         source: File and line.
-        start: The character at which its first line starts.
-        end: The character at which the line after it starts.
+        start, end: The characters at which its first line, and the line after it, start.
     """
 
     effect: Effect
