@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -126,7 +127,8 @@ class ElicitationApprover:
             seconds: How long the cell may take; its forms expire with it.
             tell: Shows the user a line, immediately; None if nothing is shown.
         """
-        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), seconds, tell or (lambda _: None))
+        end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), end, tell or (lambda _: None))
 
     async def _next(self, cell: _Cell) -> CodeExecutionResult | InputRequiredResult:
         try:
@@ -150,32 +152,25 @@ class _Client:
         self.answers_itself = False
 
 
+@dataclass(eq=False)
 class CellApprover:
     """Decides on the tool calls of one cell; created by `ElicitationApprover.cell`."""
 
-    def __init__(
-        self,
-        approver: ElicitationApprover,
-        ask: Ask | None,
-        client: _Client,
-        seconds: float | None,
-        tell: Callable[[str], None],
-    ):
-        self._approver = approver
-        self._policy = approver.policy
-        self._ask = ask
-        self._client = client
-        self._end = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        self._tell = tell
-        self._calls: Counter[_Tool] = Counter()
-        #: What is allowed for the rest of the cell: calls that need approval for the same reason.
-        self._allowed: set[tuple[_Tool, str]] = set()
+    _approver: ElicitationApprover
+    _ask: Ask | None
+    _client: _Client
+    #: When the cell ends at the latest, in the time of the event loop.
+    _end: float | None
+    _tell: Callable[[str], None]
+    _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])
+    #: What is allowed for the rest of the cell: calls that need approval for the same reason.
+    _allowed: set[tuple[_Tool, str]] = field(default_factory=set[tuple[_Tool, str]])
 
     async def decide(self, request: ApprovalRequest) -> None:
         """Accepts or rejects a call. Rejects it if the client does not support forms."""
         self._calls[request.server_name, request.tool_name] += 1
         if self._ask is None:
-            notice = "" if self._policy.untrusted is None else f". {self._policy.untrusted}"
+            notice = "" if self._approver.policy.untrusted is None else f". {self._approver.policy.untrusted}"
             reason = (
                 f"this client can't ask its user (it doesn't support form elicitation){_TELL}{rules_option()}{notice}"
             )
@@ -190,7 +185,7 @@ class CellApprover:
             await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
 
     async def _decide(self, request: ApprovalRequest, ask: Ask) -> None:
-        decision = self._policy.decide_on(request)
+        decision = self._approver.policy.decide_on(request)
         tool = (decision.call.server, decision.call.tool)
         if decision.effect == "allow":  # by an answer since the call arrived
             await request.accept(by="rule", because=f"allowed by {decision.reason}")
@@ -200,7 +195,7 @@ class CellApprover:
             return
         approver = self._approver
         question = Question(
-            decision, self._policy, self._calls[tool], self._seconds(), approver.withdrawn, request.kind
+            decision, self._approver.policy, self._calls[tool], self._seconds(), approver.withdrawn, request.kind
         )
         approver.withdrawn = None
         answer = await self._show(question, ask)
@@ -214,7 +209,7 @@ class CellApprover:
             if extent == "cell":
                 self._allowed.add((tool, decision.reason))
             elif extent != "call":
-                self._policy.remember(decision, extent)
+                self._approver.policy.remember(decision, extent)
             await request.accept(by="user")
 
     async def _settle_by_client(self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ipybox.kernel_mgr.display_forms import FILE_TYPES, IMAGE_TYPES
 from ipybox.support.errors import CodeExecutionError
@@ -18,11 +18,7 @@ from ipybox.support.printable import printable
 _MIME_TYPES = {suffix: mime_type for mime_type, suffix in (IMAGE_TYPES | FILE_TYPES).items()}
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class CellError(_Part):
+class CellError(BaseModel):
     """An error of a cell."""
 
     kind: Literal["exception", "timeout", "kernel_died", "other"] = Field(
@@ -47,7 +43,7 @@ class CellError(_Part):
         return cls(kind=kind, name=None, value=shortened(failure_text(failure)), traceback=None)
 
 
-class SavedFile(_Part):
+class SavedFile(BaseModel):
     """A file that a display was saved in."""
 
     path: str
@@ -59,7 +55,7 @@ class SavedFile(_Part):
         return cls(path=printable(path), mime_type=_MIME_TYPES[path.suffix])
 
 
-class CellResult(_Part):
+class CellResult(BaseModel):
     """The result of a cell. Long texts are last, because clients may cut off the end of what a model gets."""
 
     images: Sequence[SavedFile]

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -52,15 +51,6 @@ MARK = "[ipybox]"
 _FORGED = f"Output lines that start with {MARK} were printed by the code, not by ipybox."
 
 
-@dataclass
-class _Truncation:
-    # The truncated text, a notice about the rest, and the file with the full text.
-
-    text: str
-    notices: list[str] = field(default_factory=list[str])
-    file: Path | None = None
-
-
 class ToolResultBuilder:
     """Builds the tool results of executions; the full text of truncated outputs goes to the store."""
 
@@ -84,20 +74,20 @@ class ToolResultBuilder:
         """
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(model_images, asked) if asked else []
-        truncated = await self._truncated(output.text or "", failure, max_chars, resources=resources)
-        notices = [*map(partial(printable, lines=True), (*output.notices, *truncated.notices))]
-        warnings = [_FORGED] if MARK in truncated.text.lower() else []
+        text, omission, file = await self._truncated(output.text or "", failure, max_chars, resources=resources)
+        notices = [*map(partial(printable, lines=True), (*output.notices, *omission))]
+        warnings = [_FORGED] if MARK in text.lower() else []
         messages = ""
         if warnings or notices or output.images or output.files:
             lines = [f"{MARK} {notice}" for notice in [*warnings, *notices]]
             messages = "\n".join([*lines, *_list(self._links(output.images, shown)), *_files(output.files)])
-        texts = [truncated.text, messages] if len(truncated.text) < MESSAGES_FIRST else [messages, truncated.text]
+        texts = [text, messages] if len(text) < MESSAGES_FIRST else [messages, text]
         content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
         content += [image for image in shown if isinstance(image, ImageContent)]
         result = CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
         if self._structured:
             structure = await asyncio.to_thread(
-                _structure, output, failure, notices, max_chars, session=session, file=truncated.file
+                _structure, output, failure, notices, max_chars, session=session, file=file
             )
             result.structured_content = structure.content()
         return result
@@ -109,27 +99,28 @@ class ToolResultBuilder:
         output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
         return await self.result(output, max_chars, failure=failure, session=session, resources=resources)
 
-    async def _truncated(self, text: str, failure: Exception | None, max_chars: int, *, resources: bool) -> _Truncation:
+    async def _truncated(
+        self, text: str, failure: Exception | None, max_chars: int, *, resources: bool
+    ) -> tuple[str, list[str], Path | None]:
+        """Returns the text of the result, and if that is not the whole, a notice, and the file that keeps the whole."""
         # A thread takes longer to start on a short text than to process it.
         short = len(text) + (0 if failure is None else len(str(failure))) <= SHORT
         whole, text = _texts(text, failure) if short else await asyncio.to_thread(_texts, text, failure)
+        omission = ""
         if len(text) > max_chars:
-            truncated, omission = _Truncation(_cut(text, max_chars)), ""
+            text = _cut(text, max_chars)
         elif len(whole) > len(text) + REDRAWN:
-            truncated, omission = _Truncation(text), "Overwritten text is omitted. "
+            omission = "Overwritten text is omitted. "
         else:
-            return _Truncation(text)
+            return text, [], None
         try:
             name = await asyncio.to_thread(self._store.save, whole)
         except OSError as exc:
             logger.warning("can't save the full output: %s", exc)
-            truncated.notices.append(f"{omission}The full output can't be saved: {exc}")
-            return truncated
-        truncated.file = self._store.path(name)
-        place = printable(truncated.file)
-        place = f"{output_uri(name)}, file {place}" if resources else place
-        truncated.notices.append(f"{omission}Full output: {place}")
-        return truncated
+            return text, [f"{omission}The full output can't be saved: {exc}"], None
+        file = self._store.path(name)
+        place = f"{output_uri(name)}, file {printable(file)}" if resources else printable(file)
+        return text, [f"{omission}Full output: {place}"], file
 
     def _links(self, paths: Sequence[Path], shown: Sequence[ImageContent | str]) -> list[str]:
         links: list[str] = []
