@@ -71,9 +71,7 @@ class ToolHandlers:
                 instructions=TEXTS[instructions],
                 middleware=[self._answer],
             )
-        self._add_tools()
-        if files is not None:
-            self._add_file_tools(files)
+        self._add_tools(files)
 
     async def aclose(self) -> None:
         """Ends registrations that wait for a user."""
@@ -157,43 +155,44 @@ class ToolHandlers:
         _, *others = self._services.sessions.names
         return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
 
-    def _add_tools(self) -> None:
+    def _add_tools(self, workspace: "FileTransfer | None") -> None:
         # Clients decide by hints whether to ask. Both code and the command of a server can do anything, so none is
         # harmless. Claude Code shows the titles, and offers "don't ask again" only if they fit: 12 characters fit in a
         # terminal of 80 columns, and next to the long name of a plugin's server in one of 120.
-        for tool, title, idempotent, open_world in (
-            (self.register_mcp_server, "Add server", True, True),
-            (self.execute_ipython_cell, "Execute code", False, True),
-            (self.install_package, "Add package", True, True),
-            (self.reset, "Reset kernel", True, False),
-        ):
-            self._add_tool(tool, _changes(title, idempotent=idempotent, open_world=open_world))
+        self._add_tool(self.register_mcp_server, "Add server", open_world=True)
+        self._add_tool(self.execute_ipython_cell, "Execute code", open_world=True, idempotent=False)
+        self._add_tool(self.install_package, "Add package", open_world=True)
+        self._add_tool(self.reset, "Reset kernel")
+        if workspace is not None:
+            # Imported late, because only servers with file tools need it.
+            from ipybox.mcp_server.file_tools import FileTools
 
-    def _add_file_tools(self, workspace: "FileTransfer") -> None:
-        # Imported late, because only servers with file tools need it.
-        from ipybox.mcp_server.file_tools import FileTools
-
-        files = FileTools(workspace, self._services.read_from_node)
-        self._add_tool(files.upload_file, _changes("Upload file", idempotent=True, open_world=False))
-        reads = ToolAnnotations(
-            title="Download", read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-        )
-        self._add_tool(files.download_file, reads)
+            files = FileTools(workspace, self._services.read_from_node)
+            self._add_tool(files.upload_file, "Upload file")
+            self._add_tool(files.download_file, "Download", reads=True)
 
     def _add_tool(
         self,
         tool: Callable[..., Awaitable[CallToolResult | InputRequiredResult]],
-        annotations: ToolAnnotations,
+        title: str,
+        *,
+        open_world: bool = False,
+        idempotent: bool = True,
+        reads: bool = False,
     ) -> None:
-        describe = self.server.tool(
-            title=annotations.title,
-            description=inspect.getdoc(tool),
-            annotations=annotations,
-            meta=META,
-            # Of the other tools, a result is one sentence, or a list with a name on each line.
-            structured_output=self._structured and tool == self.execute_ipython_cell,
+        hints = ToolAnnotations(
+            title=title,
+            read_only_hint=reads,
+            destructive_hint=not reads,
+            idempotent_hint=idempotent,
+            open_world_hint=open_world,
         )
-        describe(tool)
+        # Of the other tools, a result is one sentence, or a list with a name on each line.
+        structured = self._structured and tool == self.execute_ipython_cell
+        description = inspect.getdoc(tool)
+        self.server.tool(
+            title=title, description=description, annotations=hints, meta=META, structured_output=structured
+        )(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         # Middleware of the SDK's server: starts a session after the first answer.
@@ -290,17 +289,6 @@ def _unchanged_logging() -> Generator[None]:
         yield
     finally:
         names["configure_logging"] = configure
-
-
-def _changes(title: str, *, idempotent: bool, open_world: bool) -> ToolAnnotations:
-    """Returns the annotations of a tool that changes something, and possibly destroys it."""
-    return ToolAnnotations(
-        title=title,
-        read_only_hint=False,
-        destructive_hint=True,
-        idempotent_hint=idempotent,
-        open_world_hint=open_world,
-    )
 
 
 def _success(text: str) -> CallToolResult:
