@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -30,8 +30,6 @@ from ipybox.tool_exec.approval.request import (
 
 logger = logging.getLogger(__name__)
 
-_Deliver = Callable[[ApprovalRequest], Coroutine[Any, Any, None]]
-
 
 class ApprovalChannel:
     """Asks a connected `ApprovalClient` to decide on tool calls.
@@ -47,7 +45,6 @@ class ApprovalChannel:
         self.approval_required = approval_required
         self.approval_timeout = approval_timeout
         self._websocket: web.WebSocketResponse | None = None
-        self._deliver: _Deliver | None = None
         self._pending = PendingRequests()
         self._disconnected = asyncio.Event()
         self._disconnected.set()
@@ -55,7 +52,7 @@ class ApprovalChannel:
     @property
     def open(self) -> bool:
         """Whether there is an approver."""
-        return self._deliver is not None
+        return self._websocket is not None
 
     async def connect(self, websocket: web.WebSocketResponse) -> None:
         """Receives decisions from a prepared WebSocket until it closes.
@@ -66,21 +63,14 @@ class ApprovalChannel:
             await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=OTHER_CLIENT.encode())
             return
 
-        async def relay(request: ApprovalRequest) -> None:
-            try:
-                await websocket.send_json(approve_request(request))
-                await websocket.send_json(decided_notification(request, await request.decided()))
-            except ConnectionError:
-                request.settle("cancelled", DISCONNECTED)
-
-        self._websocket, self._deliver = websocket, relay
+        self._websocket = websocket
         self._disconnected.clear()
         try:
             async for frame in websocket:
                 if frame.type is WSMsgType.TEXT:
                     self._receive(frame.data)
         finally:
-            self._websocket = self._deliver = None
+            self._websocket = None
             self._pending.settle(DISCONNECTED)
             self._disconnected.set()
 
@@ -137,9 +127,9 @@ class ApprovalChannel:
         """Returns the decision on a tool call with its decider; a `NoDecision` where `request` raises."""
         if not self.approval_required:
             return ApprovalDecision(True, "auto")
-        if self._deliver is None:
+        if self._websocket is None:
             return NoDecision(False, NOBODY, "no approval client is connected")
-        return await self._pending.decide(self._deliver, self.approval_timeout, call, kind)
+        return await self._pending.decide(partial(_relay, self._websocket), self.approval_timeout, call, kind)
 
     def _receive(self, data: str) -> None:
         """Settles a request by an answer of the approval client."""
@@ -151,3 +141,11 @@ class ApprovalChannel:
         request = self._pending.get(request_id)
         if request is None or not request.settle("accepted" if outcome is True else "rejected", decision_of(outcome)):
             logger.warning("ignored a decision on a tool call: it came too late, or the call was already decided")
+
+
+async def _relay(websocket: web.WebSocketResponse, request: ApprovalRequest) -> None:
+    try:
+        await websocket.send_json(approve_request(request))
+        await websocket.send_json(decided_notification(request, await request.decided()))
+    except ConnectionError:
+        request.settle("cancelled", DISCONNECTED)
