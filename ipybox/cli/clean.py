@@ -21,8 +21,8 @@ _REASONS = {
 
 _MORE = """DIR is a workspace directory to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
 
-ipybox stores trust and registrations for all workspaces in one place. Other workspaces keep their files, but you need
-to trust their settings and register their servers again."""
+ipybox keeps a record of trusted files and registered servers in one place for all workspaces. If you remove it, other
+workspaces keep their files, but you need to trust their settings and register their servers again."""
 
 
 @command("clean", _MORE)

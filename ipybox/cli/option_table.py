@@ -27,24 +27,24 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
         workspace_option(commands=_ALL),
         _server(
             "allowed_dir",
-            "add tools that transfer files to and from this directory; repeatable",
+            "add tools that copy files between this directory and the workspace; repeatable",
             option.DIRECTORIES,
             parameter="allowed_dirs",
             default="none; with Docker, the workspace",
         ),
         _server("audit", "what .ipybox/audit.jsonl records about code and arguments"),
-        _executor("connect_timeout", "time limit for an MCP server to start and respond to a tool call"),
+        _executor("connect_timeout", "time limit for an MCP server to start when a tool is called"),
         _server("register_timeout", "time limit for an MCP server to respond when you register it"),
         _executor("log_level", "log level on stderr", _LEVEL, commands=_ALL),
     ],
     ("Approvals", "serve docker"): [
         Option(
             "approve",
-            "who approves tool calls: nobody (auto), the client's user (ask), or the rules in a file",
+            "how tool calls are approved: automatically (auto), by the client's user (ask), or by the rules in a file",
             option.APPROVAL,
             default="auto",
         ),
-        _executor("approve_shell_cmds", "also require approval for programs that code starts; code can bypass this"),
+        _executor("approve_shell_cmds", "also require approval for programs started by code; code can bypass this"),
         _executor("require_shell_escape", "let code start programs only with shell escapes, such as !command"),
     ],
     ("Sandbox", _ALL): [
@@ -68,7 +68,7 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
             "memory_limit",
             "memory limit for code and its processes, such as 4G; 0 for no limit",
             option.MEMORY,
-            default="half the machine's memory with --sandbox or Docker",
+            default="no limit; with --sandbox or Docker, half the machine's memory",
         ),
         _executor("cpu_seconds", "CPU time limit per cell", default="no limit"),
         _executor("process_limit", "maximum number of concurrent processes", default="no limit"),
@@ -106,9 +106,9 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
             parameter="allowed_hosts",
         ),
         _executor("tool_server_host", "host for --tool-server-port"),
-        _executor("tool_server_port", "additional port for the tool server", option.PORT, default="no port"),
+        _executor("tool_server_port", "port on which the tool server also accepts connections", option.PORT, default="no port"),
         _executor("kernel_gateway_host", "host for --kernel-gateway-port"),
-        _executor("kernel_gateway_port", "additional port for the kernel gateway", option.PORT, default="no port"),
+        _executor("kernel_gateway_port", "port on which the kernel gateway also accepts connections", option.PORT, default="no port"),
     ],
     ("Other machines", "serve check"): [
         _executor("engine", "engine from your engines.yaml to run kernels on", option.NAME),
@@ -117,7 +117,7 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Container", "docker"): [
         Option("image", "name of the Docker image", option.NAME, default="$IPYBOX_IMAGE, or ipybox"),
         Option(
-            "network", "Docker network for the container; none disables it", option.NAME, default="Docker's default"
+            "network", "Docker network for the container; 'none' turns networking off", option.NAME, default="Docker's default"
         ),
         Option("env", "environment variable to pass on to MCP servers; repeatable", option.NAMES, short=["-e"]),
     ],

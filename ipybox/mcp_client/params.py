@@ -83,7 +83,7 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
             cwd=_string(server_params, "cwd") if server_params.get("cwd") is not None else None,
         )
     if kind == "stdio":
-        raise ValueError("server_params['type'] can't be 'stdio' for a 'url'")
+        raise ValueError("server_params['type'] can't be 'stdio' if there is a 'url'")
     url = _url(server_params)
     server = RemoteParams(
         url=url,

@@ -101,7 +101,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
         if _is_relative(word) or (not is_package and not os.path.isabs(word) and os.path.lexists(word)):
             raise MCPServerError(
                 f"{word!r} is relative to the working directory, but {_name(command)} starts in an empty directory: "
-                "use an absolute path, or set 'cwd' in server_params, which lets the server run programs from there"
+                "use an absolute path, or set 'cwd' in server_params (the server can then run programs from there)"
             )
     return replace(hardened, cwd=str(_empty_directory(places)))
 

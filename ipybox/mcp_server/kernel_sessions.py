@@ -71,7 +71,7 @@ class KernelSessions:
     @property
     def names(self) -> list[str]:
         """The names of the existing sessions, the default one first."""
-        return [DEFAULT_SESSION, *(name for name in self._sessions if name != DEFAULT_SESSION)]
+        return [*dict.fromkeys((DEFAULT_SESSION, *self._sessions))]
 
     @property
     def running(self) -> list[str]:

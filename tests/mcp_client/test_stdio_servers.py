@@ -212,7 +212,7 @@ def test_a_refusal_says_what_to_change(places: WritablePlaces, workspace: Path):
     )
     assert str(relative.value) == (
         "'.' is relative to the working directory, but mcp-server starts in an empty directory: use an "
-        "absolute path, or set 'cwd' in server_params, which lets the server run programs from there"
+        "absolute path, or set 'cwd' in server_params (the server can then run programs from there)"
     )
 
 
