@@ -106,9 +106,13 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
             parameter="allowed_hosts",
         ),
         _executor("tool_server_host", "host for --tool-server-port"),
-        _executor("tool_server_port", "port on which the tool server also accepts connections", option.PORT, default="no port"),
+        _executor(
+            "tool_server_port", "port for other programs to reach the tool server", option.PORT, default="no port"
+        ),
         _executor("kernel_gateway_host", "host for --kernel-gateway-port"),
-        _executor("kernel_gateway_port", "port on which the kernel gateway also accepts connections", option.PORT, default="no port"),
+        _executor(
+            "kernel_gateway_port", "port for other programs to reach the kernel gateway", option.PORT, default="no port"
+        ),
     ],
     ("Other machines", "serve check"): [
         _executor("engine", "engine from your engines.yaml to run kernels on", option.NAME),
@@ -117,7 +121,10 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Container", "docker"): [
         Option("image", "name of the Docker image", option.NAME, default="$IPYBOX_IMAGE, or ipybox"),
         Option(
-            "network", "Docker network for the container; 'none' turns networking off", option.NAME, default="Docker's default"
+            "network",
+            "Docker network for the container; 'none' disables it",
+            option.NAME,
+            default="Docker's default",
         ),
         Option("env", "environment variable to pass on to MCP servers; repeatable", option.NAMES, short=["-e"]),
     ],

@@ -63,9 +63,13 @@ async def stdio_transport(
     Raises:
         OSError: If the guard can't be started.
     """
-    process, protocol = await asyncio.get_running_loop().subprocess_exec(
+    start = asyncio.get_running_loop().subprocess_exec(
         _Protocol, *command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, cwd=cwd, start_new_session=True
     )
+    starting = asyncio.create_task(start)
+    with anyio.CancelScope(shield=True):  # asyncio loses a process whose start is cancelled: `support.child.spawned`
+        await asyncio.wait([starting])
+    process, protocol = starting.result()
     # No `await` before the task group is entered: cancelled there, the process would stay.
     assert protocol.stdin is not None
     assert protocol.stdout is not None

@@ -127,7 +127,7 @@ def _check_labels(frame: Any) -> None:
     if labels.nlevels > 1:
         raise ValueError("has multi-level column labels: join each into one string")
     if labels.dtype != "int64" and labels.inferred_type not in ("string", "empty"):
-        raise ValueError("has column labels that are not all str: rename the columns, for example with df.columns.map(str)")
+        raise ValueError("has column labels that are not all str: rename them, for example with df.columns.map(str)")
     for label in (labels.name, *frame.index.names):
         if label is not None and not isinstance(label, str):
             raise ValueError(f"has an index named {label!r}: use a str as its name")

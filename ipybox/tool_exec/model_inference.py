@@ -9,6 +9,8 @@ import logging
 import sys
 from pathlib import Path
 
+from ipybox.support.child import spawned
+
 logger = logging.getLogger(__name__)
 
 #: Bytes of the samples, and of the source of the models.
@@ -30,7 +32,7 @@ async def infer_models(samples: bytes) -> str:
     Raises:
         ValueError: If no models can be inferred; the message says why.
     """
-    process = await asyncio.create_subprocess_exec(
+    start = asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-B", str(_SCRIPT)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -38,15 +40,14 @@ async def infer_models(samples: bytes) -> str:
         env={},
         start_new_session=True,
     )
+    process = await spawned(start, _end)
     try:
         async with asyncio.timeout(TIMEOUT):
             models, errors = await process.communicate(samples)
     except TimeoutError:
         raise ValueError(f"inferring models took longer than {TIMEOUT:g} s: use smaller samples") from None
     finally:
-        if process.returncode is None:
-            process.kill()
-            await asyncio.shield(process.wait())
+        await asyncio.shield(_end(process))
     if process.returncode:
         said = errors.decode(errors="replace").strip()
         logger.debug("no models were inferred: %s", said)
@@ -55,3 +56,9 @@ async def infer_models(samples: bytes) -> str:
     if len(models) > MAX_MODELS_BYTES:
         raise ValueError(f"the models are {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")
     return models.decode()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()

@@ -105,7 +105,9 @@ async def test_a_gateway_or_sandbox_that_is_killed_is_replaced_for_all(family: F
         assert await servers.until_dead({gateway}, WAIT) == set()
         await at.release()
         result = await outcome(at.work())
-        assert said(result) in (GATEWAY_KILLED[moment], DONE if moment == "idle" else None)
+        # An idle executor may notice it before, and the gateway may report the end of the kernel before its own.
+        before = {"idle": {DONE, KILLED}, "starting": set[str]()}.get(moment, {KERNEL_KILLED[moment]})
+        assert said(result) in {GATEWAY_KILLED[moment], *before}
 
     if moment == "reset":
         assert (await family.executor.execute("'kept' in globals()", timeout=WAIT)).text == "False"

@@ -24,7 +24,7 @@ from pip._internal.models.index import PyPI
 
 from ipybox.kernel_mgr.packages.store import InstallError
 from ipybox.mcp_client import process_guard
-from ipybox.support.child import end_group
+from ipybox.support.child import end_group, spawned
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, PACKAGE_INDEXES, SAFE_VARIABLES, inherited
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
@@ -275,15 +275,20 @@ async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tupl
         raise InstallError(_NO_STATUS)
     guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *command]
     with tempfile.TemporaryFile(dir=cwd.parent) as log:
-        process = await asyncio.create_subprocess_exec(
+        start = asyncio.create_subprocess_exec(
             *guarded, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
+        process = await spawned(start, _end)
         try:
             code = await process.wait()
         finally:
-            assert process.stdin is not None
-            process.stdin.close()  # the guard then ends everything that it has started
-            await asyncio.shield(end_group(process, GRACE))
+            await asyncio.shield(_end(process))
         log.seek(max(0, log.seek(0, os.SEEK_END) - REPORTED_BYTES))
         lines = log.read().decode(errors="replace").split("\n")
     return code, "\n".join(line for line in lines if not line.startswith(process_guard.REPORT))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()  # the guard then ends everything that it has started
+    await end_group(process, GRACE)

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,5 +73,28 @@ async def test_a_cancelled_start_stops_the_server(tmp_path: Path):
     await asyncio.to_thread(fifo.read_bytes)
 
     start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_start_that_is_cancelled_when_the_process_has_just_started_leaves_nothing(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+):
+    loop = asyncio.get_running_loop()
+
+    def cancel_after(count: int) -> None:
+        if count:
+            loop.call_soon(cancel_after, count - 1)
+        else:
+            start.cancel()
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any):
+            super().__init__(*args, **options)
+            loop.call_soon_threadsafe(cancel_after, turns)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    start = asyncio.create_task(MCPClient(servers.python("import time; time.sleep(1000)"), WAIT).__aenter__())
     with pytest.raises(asyncio.CancelledError):
         await start
