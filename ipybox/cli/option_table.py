@@ -106,13 +106,9 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
             parameter="allowed_hosts",
         ),
         _executor("tool_server_host", "host for --tool-server-port"),
-        _executor(
-            "tool_server_port", "port for other programs to reach the tool server", option.PORT, default="no port"
-        ),
+        _executor("tool_server_port", "port for clients of the tool server", option.PORT, default="no port"),
         _executor("kernel_gateway_host", "host for --kernel-gateway-port"),
-        _executor(
-            "kernel_gateway_port", "port for other programs to reach the kernel gateway", option.PORT, default="no port"
-        ),
+        _executor("kernel_gateway_port", "port for clients of the kernel gateway", option.PORT, default="no port"),
     ],
     ("Other machines", "serve check"): [
         _executor("engine", "engine from your engines.yaml to run kernels on", option.NAME),
