@@ -187,11 +187,11 @@ class Directory:
         return self.path / name
 
     def _complaint(self, name: str) -> str:
-        what = "not a directory"
+        obstacle = "not a directory"
         with suppress(OSError):
             if stat.S_ISLNK(self.stat(name).st_mode):
-                what = "a link, and ipybox doesn't follow links that sandboxed code could have made"
-        return f"{self.path / name} is {what}: remove it"
+                obstacle = "a link, and ipybox doesn't follow links that sandboxed code could have made"
+        return f"{self.path / name} is {obstacle}: remove it"
 
 
 def kind(state: os.stat_result) -> str:
