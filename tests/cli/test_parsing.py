@@ -111,7 +111,7 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         (
             "--approve allow",
             "--approve: 'allow' is not auto, ask, or the path of a rules file",
-            "--approve: who approves ",
+            "--approve: how tool calls are approved",
         ),
         ("--port 99999", "--port: 99999 is not in the range 0<=x<=65535", "--port: port for --transport http"),
         ("--max-sessions 1e3", "--max-sessions: '1e3' is not a valid integer", "--max-sessions: maximum number"),
