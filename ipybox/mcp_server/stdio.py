@@ -56,16 +56,12 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
     """The SDK's server, with a stdin that may contain anything."""
 
     async def run_stdio_async(self) -> None:
-        """Serves until stdin ends.
-
-        Raises:
-            OSError: If stdout can't be written, because the client or its disk space is gone.
-        """
+        """Serves until stdin ends; raises an OSError if the client, or its disk space, is gone."""
         server = self._lowlevel_server
         with standard_streams() as (stdin, stdout):
             serving = anyio.CancelScope()
             answers = AnswerStream(stdout, serving)
-            messages = MessageStream(LineReader(stdin.read), answers)
+            messages = MessageStream(LineReader(input_reader(stdin)), answers)
             with serving:
                 await server.run(messages, answers, server.create_initialization_options())
             if answers.failure is not None:
@@ -81,45 +77,28 @@ class LineReader:
         self._received = bytearray()
 
     async def next_line(self) -> bytes:
-        """Returns the next line, or nothing at the end.
-
-        Raises:
-            InvalidMessageError: If the line is too long; it is skipped.
-            OSError: If it can't be read.
-        """
-        received = self._received
-        searched = 0
+        """Returns the next line, or nothing at the end. Skips a line that is too long: an `InvalidMessageError`."""
+        received, searched, too_long = self._received, 0, False
         while not (end := received.find(b"\n", searched) + 1):
             searched = len(received)
             if searched > self._limit:
-                await self._skip_line()
-                raise self._too_long()
+                too_long, searched = True, 0
+                received.clear()
             if not (more := await self._read()):
                 end = searched
                 break
             received += more
         line = bytes(received[:end])
         del received[:end]
-        if len(line) - line.endswith(b"\n") > self._limit:
-            raise self._too_long()
+        if too_long or len(line) - line.endswith(b"\n") > self._limit:
+            raise InvalidMessageError(INVALID_REQUEST, f"the message is larger than {self._limit:,} bytes")
         return line
-
-    async def _skip_line(self) -> None:
-        """Skips the rest of a line, of which nothing is kept."""
-        self._received.clear()
-        while (more := await self._read()) and b"\n" not in more:
-            pass
-        self._received += more.partition(b"\n")[2]
-
-    def _too_long(self) -> InvalidMessageError:
-        return InvalidMessageError(INVALID_REQUEST, f"the message is larger than {self._limit:,} bytes")
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
     """Returns the message of a line, or None if the line needs no answer: it is blank, or not a valid response.
 
-    Raises:
-        InvalidMessageError: If it is not a valid message.
+    Raises an `InvalidMessageError` if it is not a valid message.
     """
     if line.isspace():
         return None
@@ -177,12 +156,7 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._answers = answers
 
     async def receive(self) -> SessionMessage:
-        """Returns the next message.
-
-        Raises:
-            anyio.EndOfStream: At the end of stdin.
-            OSError: If stdin can't be read.
-        """
+        """Returns the next message; raises an OSError if stdin can't be read."""
         while True:
             try:
                 if not (line := await self._lines.next_line()):
@@ -202,7 +176,7 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
 class AnswerStream(ObjectSendStream[SessionMessage]):
     """Writes messages to stdout, as the SDK's server sends them; its first error cancels the scope."""
 
-    def __init__(self, stdout: "MessageOutput", serving: anyio.CancelScope):
+    def __init__(self, stdout: int, serving: anyio.CancelScope):
         self._stdout = stdout
         self._serving = serving
         self._turn = anyio.Lock(fast_acquire=True)
@@ -210,17 +184,13 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
         self.failure: OSError | None = None
 
     async def send(self, item: SessionMessage) -> None:
-        """Writes a message.
-
-        Raises:
-            anyio.BrokenResourceError: If stdout can't be written, now or before.
-        """
+        """Writes a message; raises an `anyio.BrokenResourceError` if stdout can't be written, now or before."""
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._turn:
             if self.failure is not None:
                 raise anyio.BrokenResourceError
             try:
-                await self._stdout.write(data)
+                await write_all(self._stdout, data)
             except OSError as exc:
                 self.failure = exc
                 self._serving.cancel()
@@ -230,52 +200,37 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
         """Does nothing: stdout has an owner."""
 
 
-class MessageInput:
-    """Stdin, which one task reads; the caller owns the descriptor."""
+def input_reader(fd: int) -> Callable[[], Awaitable[bytes]]:
+    """Returns a function with which one task reads available bytes, or nothing at the end. It raises an OSError."""
+    mode = os.fstat(fd).st_mode
+    # Reading a file or /dev/null never blocks, and an event loop can't wait for them.
+    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
-    def __init__(self, fd: int):
-        self._fd = fd
-        mode = os.fstat(fd).st_mode
-        #: Whether a read may block. Files and /dev/null never do, and an event loop can't wait for them.
-        self._waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
-
-    async def read(self) -> bytes:
-        """Returns available bytes as soon as there are some, or nothing at the end.
-
-        Raises:
-            OSError: If it can't be read.
-        """
+    async def read() -> bytes:
         # Not in a thread: handing a message over would take longer than reading it.
-        await (anyio.wait_readable(self._fd) if self._waits else anyio.lowlevel.checkpoint())
-        return os.read(self._fd, MAX_READ)
+        await (anyio.wait_readable(fd) if waits else anyio.lowlevel.checkpoint())
+        return os.read(fd, MAX_READ)
+
+    return read
 
 
-class MessageOutput:
-    """Stdout, which one task at a time writes to; the caller owns the descriptor."""
+async def write_all(fd: int, data: bytes) -> None:
+    """Writes all data, for one task at a time. Raises an OSError if that fails."""
+    # If the descriptor is ready, so many bytes don't block. A thread would take longer than the write.
+    if len(data) <= select.PIPE_BUF and select.select([], [fd], [], 0)[1]:
+        data = data[os.write(fd, data) :]
+    if data:
+        await anyio.to_thread.run_sync(_write, fd, data)
 
-    def __init__(self, fd: int):
-        self._fd = fd
 
-    async def write(self, data: bytes) -> None:
-        """Writes all data.
-
-        Raises:
-            OSError: If it can't be written.
-        """
-        # If the descriptor is ready, so many bytes don't block. A thread would take longer than the write.
-        if len(data) <= select.PIPE_BUF and select.select([], [self._fd], [], 0)[1]:
-            data = data[os.write(self._fd, data) :]
-        if data:
-            await anyio.to_thread.run_sync(self._write, data)
-
-    def _write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._fd, left) :]
+def _write(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
 
 
 @contextmanager
-def standard_streams() -> Generator[tuple[MessageInput, MessageOutput]]:
+def standard_streams() -> Generator[tuple[int, int]]:
     """Yields stdin and stdout. Meanwhile, children and libraries find stdin empty, and their output goes to stderr."""
     empty = os.open(os.devnull, os.O_RDONLY)
     try:
@@ -283,7 +238,7 @@ def standard_streams() -> Generator[tuple[MessageInput, MessageOutput]]:
     except OSError:  # it is closed
         stderr = os.open(os.devnull, os.O_WRONLY)
     with _diverted(0, empty) as stdin, _diverted(1, stderr) as stdout:
-        yield MessageInput(stdin), MessageOutput(stdout)
+        yield stdin, stdout
 
 
 @contextmanager

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.stdio import MessageInput, MessageOutput
+from ipybox.mcp_server.stdio import input_reader, write_all
 from tests.servers import WAIT
 
 #: What a process prints around and within the context, in several ways.
 PRINTED = """
 import asyncio, os, sys
-from ipybox.mcp_server.stdio import standard_streams
+from ipybox.mcp_server.stdio import standard_streams, write_all
 
 async def main():
     with standard_streams() as (_, stdout):
         print("library", flush=True)
         os.system("echo child")
-        await stdout.write(b"message\\n")
+        await write_all(stdout, b"message\\n")
 
 asyncio.run(main())
 print("afterwards", flush=True)
@@ -48,7 +48,7 @@ async def test_a_reader_that_waits_does_not_hold_up_the_event_loop(pipe: tuple[i
         earlier += os.write(write_end, b"." * select.PIPE_BUF)
     data = os.urandom(size)
 
-    writing = asyncio.create_task(MessageOutput(write_end).write(data))
+    writing = asyncio.create_task(write_all(write_end, data))
     done, _ = await asyncio.wait([writing], timeout=0.1)
     assert not done
 
@@ -63,7 +63,7 @@ async def test_a_reader_that_waits_does_not_hold_up_the_event_loop(pipe: tuple[i
 async def test_waiting_for_stdin_does_not_hold_up_the_event_loop(kind: str):
     with contextlib.ExitStack() as stack:
         ours, theirs = (stack.enter_context(end) for end in _connected(kind))
-        reading = asyncio.create_task(MessageInput(theirs.fileno()).read())
+        reading = asyncio.ensure_future(input_reader(theirs.fileno())())
         done, _ = await asyncio.wait([reading], timeout=0.1)
         assert not done
         ours.write(b"message\n")
@@ -82,10 +82,10 @@ async def test_stdin_ends(kind: str, tmp_path: Path):
             ours, theirs = (stack.enter_context(end) for end in _connected(kind))
             ours.write(b"message\n")
             ours.close()
-        stdin = MessageInput(theirs.fileno())
+        read = input_reader(theirs.fileno())
         if kind != "nothing":
-            assert await asyncio.wait_for(stdin.read(), WAIT) == b"message\n"
-        assert await asyncio.wait_for(stdin.read(), WAIT) == b""
+            assert await asyncio.wait_for(read(), WAIT) == b"message\n"
+        assert await asyncio.wait_for(read(), WAIT) == b""
 
 
 def _connected(kind: str) -> tuple[io.FileIO, io.FileIO]:
@@ -105,7 +105,7 @@ async def test_a_reader_that_is_gone_is_an_error():
     os.close(read_end)
     try:
         with pytest.raises(BrokenPipeError):
-            await MessageOutput(write_end).write(b"answer\n")
+            await write_all(write_end, b"answer\n")
     finally:
         os.close(write_end)
 
