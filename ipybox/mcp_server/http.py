@@ -1,8 +1,8 @@
 """Streamable HTTP for the MCP server: which requests are accepted, and how they end.
 
-    client ── uvicorn ── TokenMiddleware ── the SDK's application ── MCPServer
-              sockets    token, health      Host, Origin, bodies,
-                         ends               MCP sessions
+    client ── uvicorn ── TokenMiddleware ─────── the SDK's application ── MCPServer
+              sockets    token, Host, Origin,    bodies, MCP sessions
+                         health, ends
 
 Every user of this machine can connect. So that none keeps others out, a connection must send its first request soon,
 only some may be waiting to do so, and a request without the token closes its connection.
@@ -19,7 +19,7 @@ import ipaddress
 import logging
 import re
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ import psutil
 import uvicorn
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from starlette.datastructures import Headers
@@ -86,13 +86,15 @@ _EXCHANGE = "ipybox.exchange"
 #: A host that an operator allows: a name or an address, without a port.
 _HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.ASCII | re.IGNORECASE)
 
-#: The host of a `Host` or `Origin` header, with or without a port.
-_AUTHORITY = re.compile(r"(\[[^][]*\]|[^:]*)(:[0-9]{1,5})?")
+#: The port at the end of a `Host` or `Origin` header.
+_PORT = re.compile(r":[0-9]{1,5}\Z")
 
 _TOO_MANY_CLIENTS = (
     "the limit of {limit} MCP sessions is reached: end a session (DELETE), wait until one has been idle for "
     "{minutes:g} minutes, or start ipybox with a higher --max-sessions"
 )
+
+_NAMES_ARE_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -140,12 +142,8 @@ async def listening(
 ) -> AsyncGenerator[HTTPServerInfo]:
     """Serves while the context is open; its end cancels requests in progress.
 
-    There can be as many MCP sessions as kernel sessions, at least. The other arguments are those of
+    There can be as many MCP sessions as kernel sessions, at least. The other arguments, and the errors, are those of
     `MCPServer.run_http`; `metrics` answers a route of their own.
-
-    Raises:
-        OSError: If it can't listen on this address.
-        ValueError: If the token is too short or has characters that are not allowed, or an allowed host is no name.
     """
     if token is None:
         token = new_token()
@@ -156,16 +154,15 @@ async def listening(
     with listen(host, port) as listener:
         address, port = listener.getsockname()[:2]
         clients = max(MAX_CLIENTS, kernel_sessions)
-        gate = TokenMiddleware(token, clients)
+        gate = TokenMiddleware(token, *accepted_names(host, address, allowed_hosts), clients)
         server.middleware.append(gate.handle)
-        accepted = security(host, address, allowed_hosts)
-        _serve_metrics(server, metrics, accepted)
+        _serve_metrics(server, metrics)
         gate.app = server.streamable_http_app(
             streamable_http_path=PATH,
             max_request_body_size=max_request,
             session_idle_timeout=IDLE_TIMEOUT,
             max_sessions=clients,
-            transport_security=accepted,
+            transport_security=_NAMES_ARE_CHECKED,
         )
         web = _Uvicorn(_config(gate, clients * CONNECTIONS_PER_CLIENT))
         token_file = publish_token("mcp-server", port, token)
@@ -182,15 +179,16 @@ async def listening(
 
 
 class TokenMiddleware:
-    """Accepts requests with the token for `app`, and cancels them when it is closed.
+    """Accepts requests with the token, host and origin for `app`, and cancels them when it is closed.
 
     `app` accepts `max_clients` MCP sessions.
     """
 
     app: ASGIApp
 
-    def __init__(self, token: str, max_clients: int = MAX_CLIENTS):
+    def __init__(self, token: str, hosts: Collection[str], origins: Collection[str], max_clients: int = MAX_CLIENTS):
         self._token = token.encode()
+        self._hosts, self._origins = hosts, origins
         self._max_clients = max_clients
         self._exchanges: set[HTTPExchange] = set()
         #: The calls in progress, each as an event that tells its end.
@@ -244,9 +242,8 @@ class TokenMiddleware:
             await next(iter(self._calls)).wait()
 
     def _health(self) -> PlainTextResponse:
-        if self._draining or self._closed:
-            return _stopping()
-        return PlainTextResponse("ok", headers={"Connection": "close", "Cache-Control": "no-store"})
+        ok = PlainTextResponse("ok", headers={"Connection": "close", "Cache-Control": "no-store"})
+        return _stopping() if self._draining or self._closed else ok
 
     def close(self) -> None:
         """Ends all requests, and rejects new ones."""
@@ -255,16 +252,15 @@ class TokenMiddleware:
             exchange.end()
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
+        headers = Headers(scope=scope)
+        scheme, _, presented = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return _unauthorized("Bearer", "this server requires a token: Authorization: Bearer <token>")
         if not hmac.compare_digest(presented.strip().encode(errors="replace"), self._token):
             return _unauthorized('Bearer error="invalid_token"', "wrong token for this server")
-        headers = Headers(scope=scope)
-        # The SDK's patterns for any port, which check names, accept any text after the colon.
-        if not all(map(_AUTHORITY.fullmatch, headers.getlist("host"))):
+        if not all(_PORT.sub("", host) in self._hosts for host in headers.getlist("host") or [""]):
             return PlainTextResponse("Invalid Host header", HTTPStatus.MISDIRECTED_REQUEST)
-        if not all(_AUTHORITY.fullmatch(origin.rpartition("://")[2]) for origin in headers.getlist("origin")):
+        if not all(_PORT.sub("", origin) in self._origins for origin in headers.getlist("origin")):
             return PlainTextResponse("Invalid Origin header", HTTPStatus.FORBIDDEN)
         return _stopping() if self._closed else None
 
@@ -387,13 +383,8 @@ class _Uvicorn(uvicorn.Server):
         yield  # signals are the application's, which stops more than this server
 
 
-def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition, accepted: TransportSecuritySettings) -> None:
-    # With the same checks of `Host` and `Origin` as the endpoint.
-    check = TransportSecurityMiddleware(accepted)
-
+def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition) -> None:
     async def answer(request: Request) -> Response:
-        if (refusal := await check.validate_request(request)) is not None:
-            return refusal
         content, content_type = metrics(request.headers.get("accept", ""))
         return Response(content, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
@@ -415,26 +406,21 @@ def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
     )
 
 
-def security(host: str, address: str, allowed_hosts: Sequence[str] = ()) -> TransportSecuritySettings:
-    """Returns the accepted `Host` and `Origin`: this machine's names, pages that it serves to itself, allowed hosts."""
+def accepted_names(host: str, address: str, allowed_hosts: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Returns hosts and origins: this machine's names, pages that it serves to itself, and allowed hosts."""
     names = {*_LOOPBACK, host, address, *allowed_hosts}
     if ipaddress.ip_address(address).is_unspecified:
         interfaces = psutil.net_if_addrs().values()
         names |= {socket.gethostname(), *(each.address.partition("%")[0] for every in interfaces for each in every)}
-    hosts = [f"[{name}]" if ":" in name and not name.startswith("[") else name for name in sorted(names)]
-    origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in ("localhost", "127.0.0.1", "[::1]")]
-    origins += [f"https://{name}" for name in allowed_hosts]
-    return TransportSecuritySettings(allowed_hosts=_any_port(hosts), allowed_origins=_any_port(origins))
+    hosts = {f"[{name}]" if ":" in name and not name.startswith("[") else name for name in names}
+    origins = {f"{scheme}://{name}" for scheme in ("http", "https") for name in ("localhost", "127.0.0.1", "[::1]")}
+    return hosts, origins | {f"https://{name}" for name in allowed_hosts}
 
 
 def check_host(name: str) -> None:
     """Raises a ValueError if an allowed host is no name or address, such as one with a port."""
     if not _HOST.fullmatch(name):
         raise ValueError(f"{name!r} is not a host name: leave out the scheme, port and path, and don't use patterns")
-
-
-def _any_port(names: list[str]) -> list[str]:
-    return [*names, *(f"{name}:*" for name in names)]
 
 
 def _unauthorized(challenge: str, text: str) -> PlainTextResponse:

@@ -28,7 +28,7 @@ from mcp_types import (
 from starlette.types import Receive, Scope, Send
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.mcp_server.http import MAX_CLIENTS, HTTPServerInfo, TokenMiddleware, security
+from ipybox.mcp_server.http import MAX_CLIENTS, HTTPServerInfo, TokenMiddleware, accepted_names
 from ipybox.mcp_server.server import MCPServer
 from tests import servers
 from tests.conftest import Fifo, Mode
@@ -159,11 +159,11 @@ def test_names_of_other_machines_are_refused(
 
 
 def test_all_names_of_the_machine_are_accepted_where_all_its_addresses_are():
-    accepted = security("0.0.0.0", "0.0.0.0").allowed_hosts
+    hosts, origins = accepted_names("0.0.0.0", "0.0.0.0", ())
 
-    assert {"127.0.0.1:*", "[::1]:*", "localhost:*", f"{socket.gethostname()}:*"} <= set(accepted)
-    assert not any(name.startswith("*") for name in accepted)
-    assert "http://0.0.0.0:*" not in security("0.0.0.0", "0.0.0.0").allowed_origins
+    assert {"127.0.0.1", "[::1]", "localhost", socket.gethostname()} <= hosts
+    assert not any("*" in name for name in hosts)
+    assert "http://0.0.0.0" not in origins
 
 
 def test_larger_requests_are_for_uploads_alone(server: Server, tmp_path: Path):
@@ -343,7 +343,7 @@ async def test_requests_under_way_are_told_that_the_server_stops():
         begun.set()
         await asyncio.sleep(3600)
 
-    gate = TokenMiddleware("token")
+    gate = TokenMiddleware("token", ["localhost"], [])
     gate.app = hang
     headers = {"Authorization": "Bearer token"}
     transport = httpx2.ASGITransport(gate)
