@@ -194,9 +194,8 @@ class CellApprover:
             await request.accept(by="user", because="the tool is allowed for the rest of the cell")
             return
         approver = self._approver
-        question = Question(
-            decision, self._approver.policy, self._calls[tool], self._seconds(), approver.withdrawn, request.kind
-        )
+        calls, seconds, before = self._calls[tool], self._seconds(), approver.withdrawn
+        question = Question(decision, approver.policy, approver.redactor, calls, seconds, before, request.kind)
         approver.withdrawn = None
         answer = await self._show(question, ask)
         extent = question.extent(answer)
@@ -223,12 +222,9 @@ class CellApprover:
 
     async def _show(self, question: Question, ask: Ask) -> ElicitResult:
         clock = asyncio.get_running_loop().time
-        redactor = self._approver.redactor
         try:
-            with _kept(await asyncio.to_thread(question.whole, redactor)) as file:
-                form = await asyncio.to_thread(
-                    question.form, redactor, has_choice=not self._client.answers_itself, file=file
-                )
+            with _kept(await asyncio.to_thread(question.whole)) as file:
+                form = await asyncio.to_thread(question.form, has_choice=not self._client.answers_itself, file=file)
                 async with asyncio.timeout(question.seconds):
                     shown = clock()
                     answer = await ask(form)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,13 +38,9 @@ MAX_NAME = 30
 MIN_PIECE = 8
 MANY = 4
 
-#: Limits of the lines after these: characters of one argument, and arguments.
-MAX_ARGUMENT = 600
-MAX_ARGUMENTS = 20
-
-#: Characters and lines of a shell command there.
-MAX_COMMAND = 4000
-MAX_COMMAND_LINES = 60
+#: Limits of the lines after these: characters of each, and their number.
+MAX_LINE = 600
+MAX_LINES = 60
 
 #: Begins each line of a text that is not ipybox's, so that it does not look like one of ipybox.
 BAR = "| "
@@ -82,18 +79,23 @@ class Question:
 
     decision: PolicyDecision
     policy: ApprovalPolicy
+    redactor: Redactor
     calls: int = 1
     seconds: float | None = None
     before: str | None = None
     kind: RequestKind = "tool"
 
-    def form(self, redactor: Redactor, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
+    @cached_property
+    def shown(self) -> "ShownCall":
+        """The call as people see it."""
+        return ShownCall(self.decision.call, self.kind, self.redactor)
+
+    def form(self, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
         """Returns the form that shows the call.
 
-        Without a choice, it does not offer to allow more than this call. The file has what `whole` returns.
+        Without a choice, it does not offer to allow more than this call. The file has the whole call.
         """
-        call = ShownCall(self.decision.call, self.kind, redactor)
-        lines = call.brief() or call.shortened(file)
+        lines = self.shown.brief or self.shown.shortened(file)
         choices = [*self._choices().values()][: None if has_choice else 1]
         field: dict[str, Any] = {"type": "string", "title": "Allow", "enum": choices}
         if hints := self._hints(has_choice=has_choice):
@@ -101,10 +103,9 @@ class Question:
         schema = {"type": "object", "properties": {FIELD: field}, "required": [FIELD]}
         return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
 
-    def whole(self, redactor: Redactor) -> str | None:
+    def whole(self) -> str | None:
         """Returns the whole call if not every client shows it; else None."""
-        call = ShownCall(self.decision.call, self.kind, redactor)
-        return call.whole() if call.brief() is None else None
+        return self.shown.whole() if self.shown.brief is None else None
 
     def extent(self, answer: ElicitResult) -> Extent | None:
         """Returns what an answer allows; None if it allows nothing."""
@@ -154,8 +155,9 @@ class ShownCall:
             self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
             self._head = f"{self._title} ("
 
+    @cached_property
     def brief(self) -> list[str] | None:
-        """Returns the lines that every client shows, or None if the call does not fit in."""
+        """The lines that every client shows, or None if the call does not fit in."""
         arguments = [f"{_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
         command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
         lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments] or ["without arguments"])]
@@ -178,11 +180,14 @@ class ShownCall:
             pieces = [*pieces[:MANY], f"+{len(pieces) - 2 * MANY} more", *pieces[-MANY:]]
         width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
         call = _wrapped(f"{self._head}{', '.join(_cut_columns(piece, width) for piece in pieces)})", left)
-        return [*notice, *call[:left], *self._listing(limited=True)]
+        listing, half = self._listing, MAX_LINES // 2
+        if (missing := len(listing) - MAX_LINES) > 0:
+            listing = [*listing[:half], f"  [... {missing} lines not shown ...]", *listing[-half:]]
+        return [*notice, *call[:left], *(printable(_cut(line)) for line in listing)]  # a file may have tabs
 
     def whole(self) -> str:
         """Returns the whole call."""
-        return "\n".join([self._title, *self._listing(limited=False), ""])
+        return "\n".join([self._title, *self._listing, ""])
 
     def _pieces(self, most: int) -> list[str]:
         pieces = [f"{_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
@@ -191,25 +196,16 @@ class ShownCall:
     def _json(self, value: object, most: int) -> str:
         return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
 
-    def _listing(self, *, limited: bool) -> list[str]:
-        lines: list[str] = []
-        if self._command is not None:
-            command = self._redactor.known_tokens(self._command)
-            lines = [f"  {BAR}{printable(line)}" for line in _lines(_cut(command, MAX_COMMAND) if limited else command)]
-            if limited and (missing := len(lines) - MAX_COMMAND_LINES) > 0:
-                half = MAX_COMMAND_LINES // 2
-                lines[half:-half] = [f"  [... {missing} lines not shown ...]"]
-        for name, value in [*self._arguments.items()][: MAX_ARGUMENTS if limited else None]:
-            if not limited and isinstance(value, str) and "\n" in value:
+    @cached_property
+    def _listing(self) -> list[str]:
+        command = [] if self._command is None else _lines(self._redactor.known_tokens(self._command))
+        lines = [f"  {BAR}{printable(line)}" for line in command]
+        for name, value in self._arguments.items():
+            if isinstance(value, str) and "\n" in value:
                 text = printable(self._redactor.known_tokens(value), lines=True)
                 lines += [f"  {printable(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
-            elif limited:
-                text = self._redactor.known_tokens(_dumped(value))
-                lines.append(f"  {printable(_cut(name))}: {printable(_cut(text))}")
             else:
                 lines.append(f"  {printable(name)}: {self._text(_dumped(value))}")
-        if limited and (missing := len(self._arguments) - MAX_ARGUMENTS) > 0:
-            lines.append(f"  [... {missing} more arguments not shown ...]")
         return lines
 
     def _text(self, text: str) -> str:
@@ -244,7 +240,7 @@ def _lines(text: str, most: int = -1) -> list[str]:
     return text.removesuffix("\n").split("\n", most)
 
 
-def _cut(text: str, most: int = MAX_ARGUMENT) -> str:
+def _cut(text: str, most: int = MAX_LINE) -> str:
     """Returns a text, or its head and tail, because the important part can be at either end."""
     missing = len(text) - most
     if missing <= 0:

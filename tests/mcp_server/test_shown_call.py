@@ -45,7 +45,7 @@ def shown(arguments: dict[str, Any], server: str = "fs", tool: str = "write") ->
     ],
 )
 def test_short_call_is_shown_as_it_is_sent(arguments: dict[str, Any], lines: list[str]):
-    assert shown(arguments).brief() == ["Code calls fs.write", *(f"| {line}" for line in lines)]
+    assert shown(arguments).brief == ["Code calls fs.write", *(f"| {line}" for line in lines)]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_short_call_is_shown_as_it_is_sent(arguments: dict[str, Any], lines: lis
     ],
 )
 def test_short_command_is_shown_as_it_is(tool: str, arguments: dict[str, Any], lines: list[str]):
-    assert shown(arguments, "ipybox", tool).brief() == lines
+    assert shown(arguments, "ipybox", tool).brief == lines
 
 
 def joined(lines: list[str]) -> str:
@@ -72,7 +72,7 @@ def joined(lines: list[str]) -> str:
 @pytest.mark.parametrize("character", ["x", "x ", "漢", "é"])
 def test_call_that_fits_is_whole_in_lines_that_fit(length: int, character: str):
     text = (character * length)[:length]
-    lines = shown({"a": 1, "b": 2, "text": text, "last": "END"}).brief()
+    lines = shown({"a": 1, "b": 2, "text": text, "last": "END"}).brief
     if lines is None:
         assert character == "漢"
         assert length > 72
@@ -103,7 +103,7 @@ def test_call_that_is_too_long_says_so_first_and_shows_a_piece_of_each_argument(
 
     notice, *lines = call.shortened(FILE)[:LINES_OF_MORE]
 
-    assert call.brief() is None
+    assert call.brief is None
     assert notice == "Shortened. Full text: ~/.local/state/ipybox-scratch/0123abcd/call.txt"
     assert len(notice) <= COLUMNS
     assert all(len(line) + line.count("漢") <= COLUMNS for line in lines)
@@ -135,9 +135,9 @@ def test_whole_call_is_kept_line_by_line():
 def test_other_clients_show_more_of_a_long_call_and_say_what_is_missing():
     arguments = {f"argument{number}": number for number in range(25)}
     lines = shown({"long": "a" * 1000 + "the end", **arguments}).shortened(None)[LINES_OF_MORE:]
-    assert lines[0] == f'  long: "{"a" * 299} [... 409 characters not shown ...] {"a" * 292}the end"'
-    assert len(lines) == 21
-    assert lines[-1] == "  [... 6 more arguments not shown ...]"
+    assert lines[0] == f'  long: "{"a" * 291} [... 417 characters not shown ...] {"a" * 292}the end"'
+    assert len(lines) == 26
+    assert lines[-1] == "  argument24: 24"
 
     lines = shown({"cmd": "\n".join(map(str, range(1000)))}, "ipybox", "shell").shortened(None)[LINES_OF_MORE:]
     assert lines[0] == "  | 0"
@@ -157,9 +157,10 @@ def test_no_part_of_a_known_secret_is_left_where_a_text_is_cut(place: int):
 
 def test_form_is_never_empty_and_has_no_default():
     policy = ApprovalPolicy()
-    question = Question(policy.decide("fs", "write", {"text": "x" * 1000}), policy, calls=3, seconds=60)
+    decision = policy.decide("fs", "write", {"text": "x" * 1000})
+    question = Question(decision, policy, Redactor(shortened), calls=3, seconds=60)
     for has_choice, choices in ((True, 4), (False, 1)):
-        form = question.form(Redactor(shortened), has_choice=has_choice, file=FILE)
+        form = question.form(has_choice=has_choice, file=FILE)
         field = form.requested_schema["properties"]["scope"]
         assert form.requested_schema["required"] == ["scope"]
         assert len(field["enum"]) == choices
