@@ -70,7 +70,7 @@ class ToolResultBuilder:
     ) -> CallToolResult:
         """Returns the result of an execution, whose texts may each have `max_chars` characters.
 
-        Without `resources`, the client does not know that it can read some, and their addresses only cost context.
+        Without `resources`, the client can't read any, and their addresses only cost context.
         """
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(model_images, asked) if asked else []
@@ -176,20 +176,16 @@ def _cut(text: str, max_chars: int) -> str:
 
 
 def _list(links: Sequence[str]) -> list[str]:
-    if not links:
-        return []
     more = [f"- {len(links) - NAMED} more in the same directory"] if len(links) > NAMED else []
-    return ["Images:", *(f"- {link}" for link in links[:NAMED]), *more]
+    return ["Images:", *(f"- {link}" for link in links[:NAMED]), *more] if links else []
 
 
 def _files(paths: Sequence[Path]) -> list[str]:
     return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
-#: Characters of a line up to which backspaces move the cursor; in longer lines they are only removed.
-MAX_LINE = 1 << 20
-
-_MOVES = re.compile("(\b+|\r)")
+#: A move of the cursor, or characters in between.
+_PARTS = re.compile("\b+|\r|[^\b\r]+")
 
 
 def drawn(text: str) -> str:
@@ -201,26 +197,7 @@ def drawn(text: str) -> str:
 
 def _line(line: str) -> str:
     if "\b" in line:
-        if len(line) <= MAX_LINE:
-            return _line_with_backspaces(line)
-        line = line.replace("\b", "")
-    return _line_with_returns(line) if "\r" in line else line
-
-
-def _line_with_backspaces(line: str) -> str:
-    shown, cursor = list[str](), 0
-    for part in _MOVES.split(line):
-        if part.startswith("\b"):
-            cursor = max(0, cursor - len(part))
-        elif part == "\r":
-            cursor = 0
-        else:
-            shown[cursor : cursor + len(part)] = part
-            cursor += len(part)
-    return "".join(shown)
-
-
-def _line_with_returns(line: str) -> str:
+        return _line_with_backspaces(line)
     shown, length = list[str](), 0
     # The last part is shown in full; an earlier part only where it is longer.
     for part in reversed(line.split("\r")):
@@ -228,3 +205,17 @@ def _line_with_returns(line: str) -> str:
             shown.append(part[length:])
             length = len(part)
     return "".join(shown)
+
+
+def _line_with_backspaces(line: str) -> str:
+    shown, cursor = bytearray(), 0  # in UTF-32, because a list of characters or parts takes much more memory
+    for match in _PARTS.finditer(line):
+        part = match[0]
+        if part == "\r":
+            cursor = 0
+        elif part[0] == "\b":
+            cursor = max(0, cursor - 4 * len(part))
+        else:
+            shown[cursor : cursor + 4 * len(part)] = part.encode("utf-32-le", "surrogatepass")
+            cursor += 4 * len(part)
+    return shown.decode("utf-32-le", "surrogatepass")
