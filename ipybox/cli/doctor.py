@@ -19,7 +19,7 @@ import click
 from ipybox import CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.output import say, say_json, say_table
-from ipybox.docker.engine import DOCKER, engine_findings
+from ipybox.docker.engine import DOCKER, examine_engine
 from ipybox.docker.options import default_image
 from ipybox.sandbox.findings import INSTALL_UV, Finding, Install, Program, environment_findings, examine
 from ipybox.sandbox.preflight import INSTALL_SRT, diagnose
@@ -54,15 +54,11 @@ def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
     works = {mode: _works(findings) for mode, findings in found.items()}
     asked: set[Mode] = {"plain", *(("sandbox",) if sandbox else ()), *(("docker",) if docker else ())}
     if as_json:
-        say_json(
-            {
-                mode: {
-                    "works": works[mode],
-                    "findings": [{**asdict(each), "remedy": each.remedy and str(each.remedy)} for each in findings],
-                }
-                for mode, findings in found.items()
-            }
-        )
+        described = {
+            mode: [{**asdict(each), "remedy": each.remedy and str(each.remedy)} for each in findings]
+            for mode, findings in found.items()
+        }
+        say_json({mode: {"works": works[mode], "findings": findings} for mode, findings in described.items()})
     else:
         _show(found, asked)
     return 0 if all(works[mode] for mode in asked) else 1
@@ -88,7 +84,7 @@ async def examine_modes(*, kernels: bool = False) -> dict[Mode, list[Finding]]:
 
 def _docker() -> list[Finding]:
     client = examine(DOCKER)
-    return [client, *(engine_findings(default_image()) if client.problem is None else ())]
+    return [client, *(examine_engine(default_image())[0] if client.problem is None else ())]
 
 
 async def _kernel(*, sandbox: bool) -> Finding:
@@ -96,10 +92,8 @@ async def _kernel(*, sandbox: bool) -> Finding:
         with TemporaryDirectory(prefix="ipybox-doctor-") as directory:
             workspace, outside = Path(directory, "workspace"), Path(directory, "outside")
             workspace.mkdir()
-            async with (
-                asyncio.timeout(KERNEL_TIMEOUT),
-                CodeExecutor(working_dir=workspace, sandbox=sandbox) as executor,
-            ):
+            executor = CodeExecutor(working_dir=workspace, sandbox=sandbox)
+            async with asyncio.timeout(KERNEL_TIMEOUT), executor:
                 await executor.execute("try: open('../outside', 'w')\nexcept OSError: pass")
             if sandbox and outside.exists():
                 problem = "srt lets code write outside the workspace"

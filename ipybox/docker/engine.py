@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, cast
 
 from ipybox.docker.options import DockerError
 from ipybox.sandbox.findings import Finding, Program
-from ipybox.support.probe import ProbeResult, probe
+from ipybox.support.probe import probe
 
 DOCKER = Program("docker", "docker", "", remedy="install Docker Engine or Docker Desktop")
 
@@ -19,7 +18,10 @@ DOCKER = Program("docker", "docker", "", remedy="install Docker Engine or Docker
 DAEMON_TIMEOUT = 1.5
 
 #: The arguments for `docker info`.
-INFORMATION = ["info", "--format", "[{{json .MemTotal}}, {{json .SecurityOptions}}, {{json .ServerErrors}}]"]
+INFORMATION = [
+    *("info", "--format"),
+    "[{{json .MemTotal}}, {{json .SecurityOptions}}, {{json .ServerErrors}}, {{json .ServerVersion}}]",
+]
 
 #: The script that builds the image, in the directory with the package.
 BUILD_SCRIPT = "docker-build.sh"
@@ -45,33 +47,41 @@ class Engine:
 def find_engine(image: str, network: str | None = None) -> Engine:
     """Returns this machine's Docker after checking that it answers and has image and network; blocks for at most 2 s.
 
-    Raises:
-        DockerError: If Docker can't be used, or the image or network does not exist.
+    Raises a DockerError otherwise.
     """
-    program = _program()
-    if program is None:
-        raise DockerError(f"docker is not on PATH: {DOCKER.remedy}")
-    # A network of another container has no name.
-    networks = [["network", "inspect", network]] if network and ":" not in network else []
-    info, inspected, *connected = _ask(program, INFORMATION, _inspection(image), *networks)
-    problem = _daemon_problem(info) or _image_problem(image, inspected)
-    if problem is not None:
+    findings, engine = examine_engine(image, network)
+    problem = next((finding for finding in findings if finding.problem is not None), None)
+    if problem is not None or engine is None:
         raise DockerError(str(problem))
-    if any(outcome.failure for outcome in connected):
-        raise DockerError(f"no Docker network named {network!r}: `docker network ls` lists the networks")
-    return _engine(program, info.output)
+    return engine
 
 
-def engine_findings(image: str) -> list[Finding]:
-    """Returns the findings about Docker for the user: the daemon, and if it answers, the image."""
-    program = _program()
+def examine_engine(image: str, network: str | None = None) -> tuple[list[Finding], Engine | None]:
+    """Returns the findings about Docker, and the engine if its daemon answers."""
+    program = which(DOCKER.name)
     if program is None:
-        return [Finding("docker", None, "docker is not on PATH", DOCKER.remedy)]
-    version, inspected = _ask(program, ["version", "--format", "{{.Server.Version}}"], _inspection(image))
-    if (problem := _daemon_problem(version)) is not None:
-        return [problem]
-    problem = _image_problem(image, inspected)
-    return [Finding("docker daemon", version.output.strip()), problem or Finding("docker image", image)]
+        return [Finding("docker", None, "docker is not on PATH", DOCKER.remedy)], None
+    program = os.path.abspath(program)
+    questions = [INFORMATION, ["image", "inspect", "--format", "{{.Id}}", image]]
+    if network and ":" not in network:  # a network of another container has no name
+        questions.append(["network", "inspect", network])
+    with ThreadPoolExecutor(len(questions)) as pool:
+        asked = [pool.submit(probe, [program, *question], timeout=DAEMON_TIMEOUT) for question in questions]
+        info, inspected, *connected = [answer.result() for answer in asked]
+    if info.failure is not None:
+        return [_daemon_problem(info.failure)], None
+    try:
+        memory, security, errors, version = cast(list[Any], json.loads(info.output))
+    except (ValueError, TypeError):
+        return [Finding("docker", "", f"`docker info` printed unexpected output: {info.output[:200]!r}")], None
+    if errors:  # some clients succeed although they could not reach the daemon
+        return [_daemon_problem(str(errors[0]))], None
+    findings = [Finding("docker daemon", version), _image_finding(image, inspected.failure)]
+    if any(outcome.failure for outcome in connected):
+        problem = f"no Docker network named {network!r}"
+        findings.append(Finding("docker network", None, problem, "`docker network ls` lists the networks"))
+    names = {str(option).partition(",")[0].removeprefix("name=") for option in security or ()}
+    return findings, Engine(program, int(memory), rootless="rootless" in names, apparmor="apparmor" in names)
 
 
 def how_to_build(image: str) -> str:
@@ -83,38 +93,8 @@ def how_to_build(image: str) -> str:
     return f"build it with `{variable}sh {script}`"
 
 
-def _program() -> str | None:
-    found = which(DOCKER.name)
-    return None if found is None else os.path.abspath(found)
-
-
-def _engine(program: str, information: str) -> Engine:
-    try:
-        memory, security, errors = cast(list[Any], json.loads(information))
-    except ValueError as exc:
-        raise DockerError(f"`docker info` printed unexpected output: {information[:200]!r}") from exc
-    # Some clients succeed although they could not reach the daemon.
-    if errors:
-        raise DockerError(str(_daemon_problem(ProbeResult("", str(errors[0])))))
-    names = {str(option).partition(",")[0].removeprefix("name=") for option in security or ()}
-    return Engine(program, int(memory), rootless="rootless" in names, apparmor="apparmor" in names)
-
-
-def _ask(program: str, *questions: Sequence[str]) -> list[ProbeResult]:
-    """Sends several requests to the daemon concurrently."""
-    with ThreadPoolExecutor(len(questions)) as pool:
-        asked = [pool.submit(probe, [program, *question], timeout=DAEMON_TIMEOUT) for question in questions]
-        return [answer.result() for answer in asked]
-
-
-def _inspection(image: str) -> list[str]:
-    return ["image", "inspect", "--format", "{{.Id}}", image]
-
-
-def _daemon_problem(outcome: ProbeResult) -> Finding | None:
-    if outcome.failure is None:
-        return None
-    reason = outcome.failure.removeprefix("exited with 1: ")
+def _daemon_problem(failure: str) -> Finding:
+    reason = failure.removeprefix("exited with 1: ")
     if "permission denied" in reason.lower():
         problem = "this user is not allowed to use the Docker daemon"
         remedy = "run `usermod -aG docker USER` as root and log in again (this gives USER root permissions)"
@@ -127,10 +107,9 @@ def _daemon_problem(outcome: ProbeResult) -> Finding | None:
     return Finding("docker daemon", reason, problem, remedy)
 
 
-def _image_problem(image: str, outcome: ProbeResult) -> Finding | None:
-    """Returns the problem with the image if the daemon answers, or None."""
-    if outcome.failure is None:
-        return None
-    if "no such" in outcome.failure.lower():
+def _image_finding(image: str, failure: str | None) -> Finding:
+    if failure is None:
+        return Finding("docker image", image)
+    if "no such" in failure.lower():
         return Finding("docker image", None, f"no Docker image named {image!r}", how_to_build(image))
-    return Finding("docker image", image, f"can't inspect the Docker image {image!r}: docker {outcome.failure}")
+    return Finding("docker image", image, f"can't inspect the Docker image {image!r}: docker {failure}")

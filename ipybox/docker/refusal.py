@@ -3,8 +3,7 @@
 import json
 import os
 import select
-from collections.abc import Iterator
-from typing import Any, cast
+from contextlib import suppress
 
 #: Seconds that a client gets to send its first request, and each further one.
 REQUEST_TIMEOUT = 1.0
@@ -21,38 +20,27 @@ def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
 
     Clients that know several versions of the protocol ask more than once before they give up. No terminal is read.
     """
-    if os.isatty(stdin):
-        return
-    for line in _lines(stdin):
-        number = request_id(line)
-        if number is None:
-            continue
-        error = {"code": INTERNAL_ERROR, "message": message}
-        answer = json.dumps({"jsonrpc": "2.0", "id": number, "error": error})
-        try:
-            os.write(stdout, answer.encode() + b"\n")
-        except OSError:  # the client is gone
+    pending = b""
+    while not os.isatty(stdin) and len(pending) < REQUEST_LIMIT:
+        readable, _, _ = select.select([stdin], [], [], REQUEST_TIMEOUT)
+        chunk = os.read(stdin, 65536) if readable else b""
+        if not chunk:
             return
+        *lines, pending = (pending + chunk).split(b"\n")
+        for number in (found for line in lines if (found := request_id(line)) is not None):
+            answer = {"jsonrpc": "2.0", "id": number, "error": {"code": INTERNAL_ERROR, "message": message}}
+            try:
+                os.write(stdout, json.dumps(answer).encode() + b"\n")
+            except OSError:  # the client is gone
+                return
 
 
 def request_id(line: bytes) -> int | str | None:
     """Returns the id of a JSON-RPC request, or None if the line is something else."""
-    try:
-        parsed: object = json.loads(line)
-    except ValueError:
-        return None
-    request = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
-    number = request.get("id")
-    return number if "method" in request and isinstance(number, int | str) else None
-
-
-def _lines(fd: int) -> Iterator[bytes]:
-    """Yields lines until the end, or until no more comes in time."""
-    pending = b""
-    while len(pending) < REQUEST_LIMIT:
-        readable, _, _ = select.select([fd], [], [], REQUEST_TIMEOUT)
-        chunk = os.read(fd, 65536) if readable else b""
-        if not chunk:
-            return
-        *lines, pending = (pending + chunk).split(b"\n")
-        yield from lines
+    with suppress(ValueError, RecursionError):
+        match json.loads(line):
+            case {"method": _, "id": int() | str() as number}:
+                return number
+            case _:
+                pass
+    return None

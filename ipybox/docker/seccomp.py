@@ -13,7 +13,8 @@ import json
 #: Calls that bubblewrap needs, and Docker's filter forbids. glibc starts threads with clone3; no filter sees its flags.
 SANDBOX = "clone clone3 mount pivot_root umount2 unshare"
 
-PROCESSES = """
+#: Calls of ordinary programs, about processes, memory, files, events, time and communication.
+ORDINARY = """
     arch_prctl capget capset execve execveat exit exit_group fork get_robust_list get_thread_area getcpu getegid geteuid
     getgid getgroups getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage getsid gettid
     getuid ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self membarrier
@@ -23,14 +24,10 @@ PROCESSES = """
     sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp
     set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid setpriority setregid
     setresgid setresuid setreuid setrlimit setsid setuid sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid
-"""
 
-MEMORY = """
     brk madvise map_shadow_stack memfd_create memfd_secret mincore mlock mlock2 mlockall mmap mprotect mremap mseal
     msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect process_madvise process_mrelease remap_file_pages
-"""
 
-FILES = """
     access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
     fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr
     fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr inotify_add_watch inotify_init
@@ -39,21 +36,15 @@ FILES = """
     pwritev2 read readahead readlink readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr
     splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime
     utimensat utimes vmsplice write writev
-"""
 
-EVENTS = """
     epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 futex futex_requeue
     futex_wait futex_waitv futex_wake io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit poll ppoll
     pselect6 select signalfd signalfd4
-"""
 
-TIME = """
     adjtimex alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time
     timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime
     timerfd_settime
-"""
 
-COMMUNICATION = """
     accept accept4 bind connect getpeername getrandom getsockname getsockopt listen mq_getsetattr mq_notify mq_open
     mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd recvfrom recvmmsg recvmsg semctl semget semop
     semtimedop sendmmsg sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown socketpair
@@ -68,8 +59,7 @@ PERSONALITIES = (0x0, 0xFFFFFFFF)
 
 def profile() -> str:
     """Returns the profile in Docker's format (JSON)."""
-    groups = (SANDBOX, PROCESSES, MEMORY, FILES, EVENTS, TIME, COMMUNICATION)
-    names = sorted({name for group in groups for name in group.split()})
+    names = sorted({*SANDBOX.split(), *ORDINARY.split()})
     rules: list[dict[str, object]] = [{"names": names, "action": "SCMP_ACT_ALLOW"}]
     rules += [_if_first("socket", family) for family in SOCKET_FAMILIES]
     rules += [_if_first("personality", persona) for persona in PERSONALITIES]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipybox.docker.engine import engine_findings
+from ipybox.docker.engine import examine_engine
 from ipybox.docker.options import default_image
 from ipybox.errors import SandboxError
 from ipybox.sandbox.findings import Finding, Install, environment_findings, together
@@ -124,7 +124,7 @@ def _needed(mode: Literal["plain", "sandbox", "docker"], weaker_nested: bool) ->
     """Returns what a plugin needs: of the programs only whether they are there, as long as one is not."""
     if mode == "docker":
         # What the client is does not matter if the daemon answers, and asking it takes as long again.
-        return engine_findings(default_image())
+        return examine_engine(default_image())[0]
     findings = environment_findings()
     if mode == "plain":
         return findings

@@ -38,6 +38,10 @@ def path_in(place: Path, patch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+#: What a docker does whose daemon answers.
+DAEMON = """echo '[1, [], null, "28.2.1"]'"""
+
+
 def fill(directory: Path) -> Path:
     """Puts all that the sandbox needs into a directory."""
     for name in SANDBOX:
@@ -80,7 +84,7 @@ def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None =
 
 
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):
-    docker_program(sandbox, "echo 28.2.1")
+    docker_program(sandbox, DAEMON)
     found = asyncio.run(examine_modes())
     assert [finding for mode in ("plain", "sandbox", "docker") for finding in found[mode] if finding.problem] == []
 
@@ -120,7 +124,7 @@ for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)
 
 
 def test_there_is_no_notice_where_all_is_well(sandbox: Path):
-    docker_program(sandbox, "echo 28.2.1")
+    docker_program(sandbox, DAEMON)
     for mode in ("plain", "sandbox", "docker"):
         start = time.monotonic()
         assert [*session_notice(mode, "codeact-x")] == []

@@ -13,7 +13,7 @@ from ipybox.cli.doctor import doctor, examine_modes
 from ipybox.docker import engine
 from ipybox.sandbox import findings
 from ipybox.support import probe as probing
-from tests.cli.test_diagnosis import docker_program, fill, path_in
+from tests.cli.test_diagnosis import DAEMON, docker_program, fill, path_in
 from tests.sandbox.test_preflight import NEEDED, package, replace
 from tests.servers import WAIT
 
@@ -107,7 +107,7 @@ def test_a_sandbox_that_lacks_something_can_not_work(sandbox: Path, capsys: pyte
 
 
 def test_docker_works_if_its_daemon_answers(directory: Path, capsys: pytest.CaptureFixture[str]):
-    docker_program(directory, "echo 28.2.1")
+    docker_program(directory, DAEMON)
     assert asked(docker=True) == 0
     output = capsys.readouterr().out
     assert f"28.2.2 ({directory}/docker)\n" in output

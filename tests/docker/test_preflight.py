@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from ipybox.docker.engine import DAEMON_TIMEOUT, engine_findings
+from ipybox.docker.engine import DAEMON_TIMEOUT, examine_engine
 from ipybox.docker.options import default_image
 from tests.docker.conftest import readable_copy
 from tests.servers import ROOT, WAIT
@@ -57,7 +57,7 @@ def told(workspace: Path, *options: str, **env: str) -> Told:
 
 def problems() -> list[str]:
     """Returns what the doctor and the plugins say of Docker."""
-    return [str(finding) for finding in engine_findings(default_image()) if finding.problem is not None]
+    return [str(finding) for finding in examine_engine(default_image())[0] if finding.problem is not None]
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_docker_is_not_there(tmp_path: Path):
     ("info", "inspect", "message"),
     [
         ("echo '{}}'", "true", "`docker info` printed unexpected output: '{}}\\n'"),
-        ("""echo '[0, [], ["no route"]]'""", "true", "can't reach the Docker daemon (no route): start Docker"),
+        ("""echo '[0, [], ["no route"], ""]'""", "true", "can't reach the Docker daemon (no route): start Docker"),
         (
-            "echo '[0, [], null]'",
+            """echo '[0, [], null, "29"]'""",
             "echo 'no space left'; false",
             ": docker exited with 1: no space left",
         ),
