@@ -45,17 +45,9 @@ def clean(workspace: Path, directory: Sequence[str], yes: bool, as_json: bool) -
     if removes:
         kept |= remove([*sizes], workspace)
     if as_json:
-        say_json(
-            [
-                {
-                    "path": str(place.path),
-                    "content": place.what,
-                    "bytes": sizes.get(place, 0),
-                    "state": kept.get(place, "removed" if removes else "found"),
-                }
-                for place in found
-            ]
-        )
+        states = {place: kept.get(place, "removed" if removes else "found") for place in found}
+        rows = ((str(place.path), place.what, sizes.get(place, 0), states[place]) for place in found)
+        say_json([dict(zip(("path", "content", "bytes", "state"), row, strict=True)) for row in rows])
     else:
         for place in filter(kept.__contains__, sizes):
             say(_REASONS[kept[place]].format(place.path), fg="yellow")

@@ -66,10 +66,8 @@ def ipybox() -> None:
 def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Callable[[Work], Work]:
     """Returns a decorator that makes a function a command, which gets the workspace first.
 
-    Args:
-        name: The name of the command.
-        more: What its help says in addition to its summary.
-        options: Its options of the table; those that are given are its second argument. By default, only --workspace.
+    `more` follows its summary in the help. With `options` of the table, it gets those that are given second; without
+    them, the command has only --workspace.
     """
 
     def add(function: Work) -> Work:

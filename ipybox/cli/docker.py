@@ -22,9 +22,6 @@ def arguments_of(given: Mapping[str, Any]) -> list[str]:
     arguments: list[str] = []
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            arguments.append(flag)
-        else:
-            values = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
-            arguments += [f"{flag}={each}" for each in values]
+        values = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
+        arguments += [flag if isinstance(value, bool) else f"{flag}={each}" for each in values]
     return arguments

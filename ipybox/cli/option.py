@@ -84,17 +84,14 @@ _signature = cache(signature)
 
 
 class Option(click.Option):
-    """An option, which a parsed command line contains only if it was given.
+    """An option, which a parsed command line contains only if it was given; `cpu_seconds` is `--cpu-seconds`.
 
     Args:
-        name: Its name in a parsed command line; `cpu_seconds` is `--cpu-seconds`.
-        does: What it does, for `--help` and the reference.
-        kind: The kind of its values, by default that of the parameter.
+        name, does: Its name in a parsed command line, and its text in `--help` and the reference.
         sets: The class or method whose parameter it sets; None if the command line itself reads it.
-        default: Its default as text, if not that of the parameter.
+        kind, default: The kind of its values, and its default as text, if not those of the parameter.
         commands: The commands that have it, by default those of its group.
         parameter: The name of its parameter, and of the plugins' setting, by default its own.
-        more: Arguments of `click.Option`.
     """
 
     #: The heading of its group in `--help`.
@@ -139,12 +136,10 @@ def _kind_of(parameter: Parameter) -> Kind:
     annotation = parameter.annotation
     if isinstance(annotation, UnionType):
         annotation = next(part for part in get_args(annotation) if part is not NoneType)
-    if get_origin(annotation) is Literal:
+    if (origin := get_origin(annotation)) is Literal:
         return choice(*get_args(annotation))
-    if get_origin(annotation) is Sequence:
-        return NAMES
-    kinds = {bool: {**FLAG, "flag_value": not parameter.default}, int: NUMBER, float: SECONDS, str: NAME}
-    return kinds[annotation]
+    flag = {**FLAG, "flag_value": not parameter.default}
+    return {bool: flag, int: NUMBER, float: SECONDS, str: NAME, Sequence: NAMES}[origin or annotation]
 
 
 workspace_option = partial(

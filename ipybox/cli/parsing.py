@@ -67,10 +67,10 @@ def explain(error: click.UsageError) -> str:
     match error:
         case Mistake():
             message, hint = error.message, error.hint or hint
-        case click.NoSuchCommand(command_name=name, possibilities=near):
-            message = f"unknown command {name!r}{_did_you_mean(near)}"
-        case click.NoSuchOption(option_name=name, possibilities=near):
-            message = f"unknown option {name!r}{_did_you_mean(near)}"
+        case click.NoSuchCommand(command_name=name) | click.NoSuchOption(option_name=name):
+            what = "command" if isinstance(error, click.NoSuchCommand) else "option"
+            near = f": did you mean {error.possibilities[0]!r}?" if error.possibilities else ""
+            message = f"unknown {what} {name!r}{near}"
         case click.BadParameter(param=click.Parameter() as param):
             name = option_name(param.opts[-1])
             message = f"{name}: {error.message.rstrip('.')}"
@@ -81,10 +81,6 @@ def explain(error: click.UsageError) -> str:
         case _:
             message = re.sub(r"^Got unexpected extra arguments? \((.*)\)$", r"unexpected argument: \1", error.message)
     return f"{message}\n{hint[:1].upper()}{hint[1:]}"
-
-
-def _did_you_mean(near: Sequence[str] | None) -> str:
-    return f": did you mean {near[0]!r}?" if near else ""
 
 
 class GroupedCommand(click.Command):

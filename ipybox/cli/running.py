@@ -19,11 +19,7 @@ Value = TypeVar("Value")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Checks what no option tells by itself.
-
-    Raises:
-        Mistake: If options contradict each other, or a limit is too low.
-    """
+    """Raises a `Mistake` if options contradict each other, or a limit is too low."""
     if "sandbox_config" in given and "workspace_config" in given:
         raise Mistake("--sandbox-config and --workspace-config can't be combined")
     needless = [option.flag for option in OPTIONS if option.group == "Sandbox" and option.name in given]
@@ -38,9 +34,7 @@ def check_options(given: Mapping[str, Any]) -> None:
 def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, Any]:
     """Returns fields of `ExecutorConfig`, after a check of the sandbox, the limits and the engine.
 
-    Raises:
-        Mistake: If options contradict each other, a limit is too low, or the engine is not known.
-        SandboxError: If the settings are wrong, or a requirement of the sandbox is missing.
+    Raises a `Mistake` about options, or a SandboxError about its settings and requirements.
     """
     check_options(given)
     options = given_parameters(given, ExecutorConfig)
@@ -87,11 +81,8 @@ async def until_signal(
 ) -> int:
     """Returns the exit status of the work, or that of a signal which has cancelled it.
 
-    A SIGHUP that is ignored, as by `nohup`, stays so.
-
-    Args:
-        work: The work.
-        before: Receives the signal before the cancellation, and a queue of those that follow.
+    `before` receives the signal before the cancellation, and a queue of those that follow. A SIGHUP that is ignored, as
+    by `nohup`, stays so.
     """
     signals = Signals()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -41,17 +41,12 @@ def socket_path(workspace: Path, pid: int | str) -> Path:
 def running_servers(workspace: Path) -> dict[int, Path]:
     """Returns the sockets of the servers of a workspace by process id; removes those of servers that were killed."""
     pattern = socket_path(workspace, "*")
-    prefix = pattern.stem.removesuffix("*")
     paths = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
-    return {int(path.stem.removeprefix(prefix)): path for path in paths}
+    return {int(path.stem.rpartition("-")[2]): path for path in paths}
 
 
 def find_server(workspace: Path, pid: int | None) -> Path:
-    """Returns the socket of a server of a workspace, by default of the only one.
-
-    Raises:
-        AttachError: If there is no such server, or more than one.
-    """
+    """Returns the socket of a server of a workspace, by default of the only one; raises an AttachError without one."""
     running = running_servers(workspace)
     if not running:
         raise AttachError(
@@ -73,8 +68,7 @@ def find_server(workspace: Path, pid: int | None) -> Path:
 async def joined(path: Path, session: str) -> AsyncGenerator[tuple[str, str, Awaitable[str]]]:
     """Joins a session; yields the URL and the token of its relay, and what waits for the reason of the session's end.
 
-    Raises:
-        AttachError: If the server does not let people join the session.
+    Raises an AttachError if the server does not let people join the session.
     """
     try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))

@@ -48,9 +48,6 @@ class KernelSessions:
 
     If `new_executor`, which creates the default session's one, or its start fails, the next use tries again. The limit
     includes the default session. Sessions that are not used for `idle_timeout` seconds are stopped.
-
-    Raises:
-        TypeError, ValueError: If the limit allows no session, or the timeout is not a positive number.
     """
 
     def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int, idle_timeout: float | None = None):
@@ -96,8 +93,8 @@ class KernelSessions:
     @property
     def started(self) -> list[CodeExecutor]:
         """The executors of the sessions that run, in the order of their starts."""
-        running = (session.executor for session in self._sessions.values() if session.state == "running")
-        return [executor for executor in running if executor is not None]
+        sessions = self._sessions.values()
+        return [each.executor for each in sessions if each.executor is not None and each.state == "running"]
 
     async def prepare(self) -> None:
         """Starts process and kernel of the default session in advance. If that fails, its start reports the error."""
@@ -145,12 +142,7 @@ class KernelSessions:
                 self._release(name, session)
 
     async def reset(self, name: str) -> None:
-        """Gives the default session a new kernel, or ends another session: its next use starts it again.
-
-        Raises:
-            ValueError: If there is no such session.
-            IpyboxError, OSError: If the new kernel can't start.
-        """
+        """Gives the default session a new kernel, or ends another session: its next use starts it again."""
         if name == DEFAULT_SESSION:
             async with self.use(name) as executor:
                 await executor.reset()
@@ -190,7 +182,6 @@ class KernelSessions:
         return session
 
     async def _started(self, name: str, session: "_Session") -> CodeExecutor:
-        """Starts the executor of a session."""
         default = self._default = self._default or self._new_executor()
         executor = default if name == DEFAULT_SESSION else self._expired.get(name) or default.sibling(name)
         session.executor = executor
@@ -236,7 +227,6 @@ class KernelSessions:
         assert self._idle_timeout is not None
         logger.info("stopping session %s: it was idle for %g s", name, self._idle_timeout)
         del self._sessions[name]
-        self._expired.pop(name, None)
         self._expired[name] = executor
         if len(self._expired) > MAX_EXPIRED:
             del self._expired[next(iter(self._expired))]

@@ -40,9 +40,8 @@ _Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
 class ServerRegistrar:
     """Registers servers, and keeps the registrations that wait for a person.
 
-    Args:
-        generate: Generates the package of a server, from its name, its parameters, a function that shows a person where
-            to sign in, and a function that receives lines about the progress.
+    `generate` generates the package of a server, from its name, its parameters, a function that shows a person where
+    to sign in, and a function that receives lines about the progress.
     """
 
     def __init__(self, generate: Generate):
@@ -58,8 +57,7 @@ class ServerRegistrar:
     ) -> "ToolModules | InputRequiredResult":
         """Registers a server; returns its modules, or the form that asks its user to sign in.
 
-        Raises:
-            MCPServerError: If it fails, or the user has not signed in yet: the message contains the address.
+        Raises an MCPServerError if it fails, or the user has not signed in yet: the message contains the address.
         """
         if "url" not in server_params:  # it never asks for a sign-in
             return await self._generate(server_name, server_params, open_in_browser, on_progress)

@@ -89,11 +89,13 @@ class MCPServer:
             audit=audit,
             register_timeout=register_timeout,
         )
-        self._files = config.file_transfer(allowed_dirs) if allowed_dirs else None
-        self._images: Images = images
-        self._resources = resources
-        self._instructions: Instructions = instructions
-        self._structured_results = structured_results
+        self._tool_options: dict[str, Any] = {
+            "files": config.file_transfer(allowed_dirs) if allowed_dirs else None,
+            "images": images,
+            "resources": resources,
+            "instructions": instructions,
+            "structured_results": structured_results,
+        }
         self._tools: ToolHandlers | None = None
 
     async def __aenter__(self) -> Self:
@@ -145,8 +147,9 @@ class MCPServer:
             server = await self._load()
             from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, listening
 
-            accepted = (sessions.limit, MAX_REQUEST if self._files is None else MAX_UPLOAD)
-            async with listening(server, host, port, token, *accepted, metrics.exposition, allowed_hosts) as listener:
+            max_request = MAX_UPLOAD if self._tool_options["files"] else MAX_REQUEST
+            limits = (sessions.limit, max_request)
+            async with listening(server, host, port, token, *limits, metrics.exposition, allowed_hosts) as listener:
                 on_listening(listener)
                 try:
                     await asyncio.shield(listener.serving)
@@ -165,12 +168,5 @@ class MCPServer:
             await self._services.prepare()  # starting takes about as long as loading the SDK
             from ipybox.mcp_server.tools import ToolHandlers
 
-        self._tools = ToolHandlers(
-            self._services,
-            files=self._files,
-            images=self._images,
-            resources=self._resources,
-            instructions=self._instructions,
-            structured_results=self._structured_results,
-        )
+        self._tools = ToolHandlers(self._services, **self._tool_options)
         return self._tools.server

@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.code_exec.cell_runner import Cell
@@ -18,7 +19,6 @@ from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.deadline import Deadline
 from ipybox.support.names import STATE_DIR
 from ipybox.tool_exec.approval.approvals import accept_call
-from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ipybox.mcp_server.progress import Progress
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-
 #: Seconds for the first start of an MCP server, at which launchers such as npx and uvx may download it.
 REGISTRATION_TIMEOUT = 120.0
 
@@ -42,9 +41,6 @@ class WorkspaceServices:
     """Creates services on demand, because that fails if settings are wrong: calls report the error, and try again.
 
     The arguments are those of `MCPServer`.
-
-    Raises:
-        TypeError, ValueError: If `max_sessions` allows no session, or a timeout is not positive.
     """
 
     def __init__(
@@ -65,7 +61,7 @@ class WorkspaceServices:
         self._attach_socket = AttachSocket(config.workspace, self.sessions)
         #: Runs cells whose tool calls may need an answer of the user; created with the policy, before any cell runs.
         self._approver: ElicitationApprover | None = None
-        self._approve: Approval | Callable[[], ApprovalPolicy] = approve
+        self._approve = approve
         self._audit_option: AuditOption = audit
         self._audit: AuditLog | None = None
         self._packages: PackageInstaller | None = None
@@ -105,9 +101,7 @@ class WorkspaceServices:
     ) -> "CodeExecutionResult | InputRequiredResult":
         """Executes a cell in a session, and returns its result, or a form for the user about one of its tool calls.
 
-        Raises:
-            ValueError, IpyboxError, OSError: If the session can't be used, see `KernelSessions.use`.
-            CodeExecutionError, TimeoutError: If the cell fails, as with `CodeExecutor.execute`.
+        Raises what `KernelSessions.use` and `CodeExecutor.execute` raise.
         """
         async with self.sessions.use(session) as executor:
             if self._approve == "auto":
@@ -117,11 +111,7 @@ class WorkspaceServices:
             return await self._approver.run(executor, code, timeout, progress, context)
 
     async def read_from_node(self, path: str) -> "Download | None":
-        """Returns a file of the first session whose node has it; None if code runs in the workspace, or nowhere.
-
-        Raises:
-            OSError, ValueError: If it can't be read.
-        """
+        """Returns a file of the first session whose node has it; None if code runs in the workspace, or nowhere."""
         missing: FileNotFoundError | None = None
         for executor in self.sessions.started if self.config.engine is not None else ():
             try:
@@ -133,10 +123,6 @@ class WorkspaceServices:
             raise missing
         return None
 
-    def places(self) -> WritablePlaces:
-        """Returns the places that code can write; raises a SandboxError if the settings of the sandbox are wrong."""
-        return self.config.writable_places
-
     def packages(self) -> "PackageInstaller":
         """Returns the installer of packages; raises an AuditError or SandboxError if it can't be created."""
         if self._packages is None:
@@ -146,11 +132,11 @@ class WorkspaceServices:
         return self._packages
 
     def _new_executor(self) -> CodeExecutor:
-        policy, audit = self._policy(), self.opened_audit()
-        if policy is not None:
-            self._approver = self._approver_with(policy)
+        policy = None if self._approve == "auto" else self._ask_by_policy()
         # The timeout of a form applies instead: it starts when the user sees the form.
-        config = replace(self.config, approval_policy=policy, approval_timeout=None, audit=audit, notebook_bytes=0)
+        config = replace(
+            self.config, approval_policy=policy, approval_timeout=None, audit=self.opened_audit(), notebook_bytes=0
+        )
         self._attach_socket.start()
         return CodeExecutor.configured(config, self.observer)
 
@@ -166,22 +152,18 @@ class WorkspaceServices:
             self._audit = audit
         return self._audit
 
-    def _policy(self) -> "ApprovalPolicy | None":
-        if self._approve == "auto":
-            return None
-        # Imported late, because only policies need it.
-        from ipybox.tool_exec.approval.policy import ApprovalPolicy
-
-        if self._approve == "ask":
-            return ApprovalPolicy(source="--approve ask")
-        return self._approve() if callable(self._approve) else ApprovalPolicy.load(self._approve, self.config.workspace)
-
-    def _approver_with(self, policy: "ApprovalPolicy") -> "ElicitationApprover":
+    def _ask_by_policy(self) -> "ApprovalPolicy":
+        # Imported late, because only policies need them.
         from ipybox.audit.redaction import secrets_among
         from ipybox.mcp_server.approver import ElicitationApprover
+        from ipybox.tool_exec.approval.policy import ApprovalPolicy
         from ipybox.workspace.env_file import EnvFile
 
-        approver = ElicitationApprover(policy)
-        approver.redactor.know(secrets_among({**os.environ, **(self.config.variables or {})}))
-        approver.redactor.follow(EnvFile(self.config.workspace))
-        return approver
+        if isinstance(self._approve, Path):
+            policy = ApprovalPolicy.load(self._approve, self.config.workspace)
+        else:
+            policy = self._approve() if callable(self._approve) else ApprovalPolicy(source="--approve ask")
+        self._approver = ElicitationApprover(policy)
+        self._approver.redactor.know(secrets_among({**os.environ, **(self.config.variables or {})}))
+        self._approver.redactor.follow(EnvFile(self.config.workspace))
+        return policy

@@ -224,7 +224,7 @@ class ToolHandlers:
             server_name,
             server_params,
             self._services.config.workspace / TOOLS_DIR,
-            places=self._services.places(),
+            places=self._services.config.writable_places,
             variables=self._services.config.placeholder_values(),
             sign_in=sign_in,
             audit=self._services.opened_audit(),
