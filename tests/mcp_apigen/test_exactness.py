@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_apigen.schema.exactness import types_cover_schema
+from ipybox.mcp_apigen.schema.parser import parse
 from ipybox.mcp_apigen.schema.resolve import Resolver
 
 STRING: dict[str, Any] = {"type": "string"}
@@ -85,8 +85,12 @@ DEFINITIONS: dict[str, Any] = {
 
 
 def suffice(schema: Any) -> bool:
-    arguments: dict[str, Any] = {"properties": {"v": schema}, "required": ["v"], "$defs": DEFINITIONS}
-    return types_cover_schema(arguments, Resolver(arguments))
+    return are_said_by_types({"properties": {"v": schema}, "required": ["v"], "$defs": DEFINITIONS})
+
+
+def are_said_by_types(arguments: dict[str, Any]) -> bool:
+    _, _, exact = parse(Resolver(arguments), "Params")
+    return exact
 
 
 @pytest.mark.parametrize("schema", SAID_BY_TYPES.values(), ids=SAID_BY_TYPES.keys())
@@ -107,4 +111,17 @@ def test_in_old_drafts_nothing_counts_beside_a_reference():
         "properties": {"v": {"$ref": "#/definitions/v", "minLength": 1}},
         "definitions": {"v": STRING},
     }
-    assert types_cover_schema(schema, Resolver(schema))
+    assert are_said_by_types(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"properties": {"a": STRING}, "required": ["a"]}, {"properties": {"b": STRING}, "required": ["b"]}]},
+        {"minProperties": 1},
+        {"additionalProperties": INTEGER},
+    ],
+    ids=["alternatives", "number", "mapping"],
+)
+def test_what_the_class_of_all_arguments_cannot_say_is_checked(schema: dict[str, Any]):
+    assert not are_said_by_types({"type": "object", **schema})

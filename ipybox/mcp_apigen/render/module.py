@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipybox.mcp_apigen.render.source import render_tool
-from ipybox.mcp_apigen.schema.exactness import types_cover_schema
 from ipybox.mcp_apigen.schema.ir import Model
 from ipybox.mcp_apigen.schema.parser import parse
 from ipybox.mcp_apigen.schema.resolve import Resolver, SchemaError
@@ -58,9 +57,7 @@ def render_module(tool: ToolSpec, name: str) -> RenderedModule:
 def _model(tool: ToolSpec, name: str, schema: Any) -> tuple[Model, bool]:
     """Returns the model of a schema, and whether types express all that it says of arguments."""
     try:
-        resolver = Resolver(schema)
-        model, remarks = parse(resolver, name)
-        complete = name == "Params" and types_cover_schema(resolver.root, resolver)
+        model, remarks, complete = parse(Resolver(schema), name)
     except (SchemaError, RecursionError) as exc:
         logger.warning("tool %r: %s accepts any fields: %s", tool.name, name, exc)
         return Model(name, "Accepts any fields because Python's types can't express the schema."), False

@@ -1,4 +1,4 @@
-"""The constraints of a schema that pydantic checks exactly as JSON Schema defines them; others are omitted."""
+"""The constraints of a schema: those that pydantic checks exactly as JSON Schema defines them, and all keywords."""
 
 import math
 import re
@@ -16,6 +16,32 @@ _UNREADABLE = 2**64  # larger bounds are not for people, and checked with the sc
 _SAFE = 2**53 - 1
 _MAX_PATTERN = 500
 
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "divisibleBy"}
+#: Keywords of all drafts that demand something of values of one kind only.
+_OF_KIND: dict[str, set[str]] = {
+    "string": {"minLength", "maxLength", "pattern"},
+    "integer": _BOUNDS,
+    "number": _BOUNDS,
+    "array": {
+        "items", "minItems", "maxItems", "prefixItems", "additionalItems", "contains", "minContains", "maxContains",
+        "uniqueItems", "unevaluatedItems",
+    },
+    "object": {
+        "properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties",
+        "propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+    },
+}  # fmt: skip
+_OF_SOME_KIND = set[str]().union(*_OF_KIND.values())
+#: Those of them that say what types say: the parts of arrays and objects.
+_PARTS = {"items", "properties", "required", "additionalProperties"}
+#: Keywords that demand something of any value.
+OF_ALL = {
+    "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const",
+    "extends", "disallow",
+}  # fmt: skip
+#: All keywords that demand something.
+DEMANDING = {"type", *OF_ALL, *_OF_SOME_KIND}
+
 # Rust's expressions have nested sets and set operations in brackets, groups with flags, and letters after a
 # backslash that mean something else or nothing in ECMA 262, whose expressions JSON Schema's patterns are.
 _DIFFERENT = re.compile(
@@ -27,6 +53,24 @@ _DIFFERENT = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+def demands(schema: Schema, kinds: list[str]) -> set[str]:
+    """The keywords of a schema, other than `type`, that demand something of values of these kinds, or of all kinds."""
+    said = schema.keys() & (OF_ALL | _OF_SOME_KIND)
+    return said - _OF_SOME_KIND.difference(*(_OF_KIND.get(kind, ()) for kind in kinds)) if kinds else said
+
+
+def limiting(schema: Schema, kind: str) -> list[str]:
+    """The keywords that limit the values of a kind: all that demand something and say nothing of their parts."""
+    return [name for name in schema.keys() & _OF_KIND[kind] - _PARTS if not _is_idle(name, schema[name])]
+
+
+def _is_idle(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        # In draft 4, `exclusiveMinimum` is a flag of `minimum`.
+        return name.startswith("exclusive") or (name == "uniqueItems" and not value)
+    return value == 0 and name in ("minLength", "minItems", "minProperties")
 
 
 def string_limits(schema: Schema) -> Constraints:

@@ -1,19 +1,30 @@
 """JSON Schema (draft 4 to 2020-12) to the intermediate representation.
 
 Types express at most what the schema does: constraints that Python's types or pydantic can't express exactly are
-omitted here. So types never reject a value that the schema allows; the schema itself is checked for the rest, if
-`exactness` finds that types don't suffice.
+omitted here. So types never reject a value that the schema allows. The parser notes whether it had to omit anything,
+because the schema itself is then checked, too; in doubt it did, and at worst a check is made twice.
 """
 
 import json
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
-from ipybox.mcp_apigen.schema.constraints import at_most, number_limits, size_limits, string_limits, usable_pattern
+from ipybox.mcp_apigen.schema.constraints import (
+    OF_ALL,
+    at_most,
+    demands,
+    limiting,
+    number_limits,
+    size_limits,
+    string_limits,
+    usable_pattern,
+)
 from ipybox.mcp_apigen.schema.defaults import default_of
 from ipybox.mcp_apigen.schema.ir import (
     ANY,
     NULL,
+    Constraints,
     DefaultValue,
     DictType,
     ListType,
@@ -24,17 +35,17 @@ from ipybox.mcp_apigen.schema.ir import (
     UnenforcedType,
 )
 from ipybox.mcp_apigen.schema.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
-from ipybox.mcp_apigen.schema.unions import constants, union
+from ipybox.mcp_apigen.schema.unions import MAX_VALUES, constants, union
 from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, is_text, mapping, strings
 
-MAX_OPTIONS = 40
+_MAX_OPTIONS = 40
 _MAX_STEPS = 20_000
 _MAX_NOTE = 100
 _KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
 
 
-def parse(resolver: Resolver, name: str) -> tuple[Model, list[str]]:
-    """The model of an object schema, and remarks on what in it could not be understood.
+def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
+    """The model of an object schema, remarks on what could not be understood, and whether types express all of it.
 
     Raises:
         SchemaError: The schema is too large where it refers to itself, or not one of objects.
@@ -44,12 +55,15 @@ def parse(resolver: Resolver, name: str) -> tuple[Model, list[str]]:
     if kinds and "object" not in kinds:
         raise SchemaError("the schema does not describe an object")
     parser = _SchemaParser(resolver)
-    return parser.model(schema, name, 0), list(dict.fromkeys(parser.remarks))
+    parser.exact = id(schema) not in resolver.merged and demands(schema, ["object"]).isdisjoint(OF_ALL)
+    return parser.model(schema, name, 0), list(dict.fromkeys(parser.remarks)), parser.exact
 
 
 class _SchemaParser:
     def __init__(self, resolver: Resolver):
         self.remarks: list[str] = []
+        #: Whether the types so far refuse all that the schema refuses.
+        self.exact = True
         self._resolver = resolver
         self._models: dict[int, Model] = {}
         self._alike: dict[tuple[str, str], Model] = {}
@@ -60,8 +74,10 @@ class _SchemaParser:
         if self._steps > _MAX_STEPS or depth > MAX_DEPTH:
             raise SchemaError("the recursive part of the schema is too deep or too large")
         if not is_object(schema):
-            return ANY  # a boolean schema, or none at all
+            self.exact &= schema is True
+            return ANY
         flat = self._flat(schema)
+        self.exact &= id(flat) not in self._resolver.merged
         hint = self._resolver.names.get(id(flat), hint)
         result = self._flat_type(flat, hint, depth)
         if flat.get("nullable") is True:  # OpenAPI, from which many servers derive their schemas
@@ -73,17 +89,23 @@ class _SchemaParser:
             return self._resolver.flat(schema)
         except UnresolvedReference as exc:
             self.remarks.append(str(exc))
+            self.exact = False
             return {}
 
     def _flat_type(self, schema: Schema, hint: str, depth: int) -> Type:
-        kinds = kinds_of(schema)
-        if "const" in schema:
-            return constants([schema["const"]], kinds, hint)
-        if "enum" in schema:
-            return constants(elements(schema["enum"]), kinds, hint)
+        kinds = _kinds(schema)
+        said = demands(schema, kinds)
+        self.exact &= bool(kinds) or "type" not in schema
+        if "const" in schema or "enum" in schema:
+            values = [schema["const"]] if "const" in schema else elements(schema["enum"])
+            kind = constants(values, kinds, hint)
+            self.exact &= len(said) == 1 and len(values) <= MAX_VALUES and kind != ANY
+            return kind
         for keyword in ("anyOf", "oneOf"):
             if schema.get(keyword) and not mapping(schema.get("properties")):
+                self.exact &= len(said) == 1
                 return self._union(schema, keyword, hint, depth)
+        self.exact &= said.isdisjoint(OF_ALL) if kinds else not said
         if not kinds:
             # Whatever such a schema demands, it demands only of values that happen to be of the type.
             kinds = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
@@ -92,7 +114,8 @@ class _SchemaParser:
 
     def _union(self, schema: Schema, keyword: str, hint: str, depth: int) -> Type:
         branches = [branch for branch in elements(schema[keyword]) if branch is not False]
-        if len(branches) > MAX_OPTIONS:
+        self.exact &= 0 < len(branches) <= _MAX_OPTIONS and (keyword == "anyOf" or self._are_disjoint(branches))
+        if len(branches) > _MAX_OPTIONS:
             return ANY
         options: list[Type] = []
         for branch in branches:
@@ -101,6 +124,20 @@ class _SchemaParser:
             options.append(self._type(narrowed, title if isinstance(title, str) else hint, depth + 1))
         return union(options, hint)
 
+    def _are_disjoint(self, branches: list[Any]) -> bool:
+        """Returns whether no value satisfies two branches: all of other types, or choices among other strings."""
+        kinds = [set(strings(self._flat(mapping(branch)).get("type"))) for branch in branches]
+        widened = [each | {"integer", "number"} if each & {"integer", "number"} else each for each in kinds]
+        if all(kinds) and all(left.isdisjoint(right) for left, right in combinations(widened, 2)):
+            return True
+        values = [value for branch in branches for value in _texts(branch)]
+        return all(map(_texts, branches)) and len(values) == len(set(values))
+
+    def _limits(self, kind: str, schema: Schema, limits: Constraints) -> Constraints:
+        """Returns the limits of values of a kind, and notes whether the schema demands more of them."""
+        self.exact &= len(limits) == len(limiting(schema, kind))
+        return limits
+
     def _of_kind(self, kind: str, schema: Schema, hint: str, depth: int) -> Type:
         match kind:
             case "object":
@@ -108,23 +145,22 @@ class _SchemaParser:
             case "array":
                 return self._array(schema, hint, depth)
             case "string":
-                return Scalar("string", string_limits(schema))
-            case "integer":
-                return Scalar("integer", number_limits(schema, integral=True))
-            case "number":
-                return Scalar("number", number_limits(schema, integral=False))
+                return Scalar("string", self._limits(kind, schema, string_limits(schema)))
+            case "integer" | "number":
+                return Scalar(kind, self._limits(kind, schema, number_limits(schema, integral=kind == "integer")))
             case "boolean":
                 return Scalar("boolean")
             case _:
                 return NULL
 
     def _array(self, schema: Schema, hint: str, depth: int) -> Type:
-        limits = size_limits(schema, "Items")
+        limits = self._limits("array", schema, size_limits(schema, "Items"))
         hint = f"{hint} item"
         positions = elements(schema.get("prefixItems")) or elements(schema.get("items"))
         if not positions:
-            return ListType(self._type(schema.get("items"), hint, depth + 1), limits)
-        if len(positions) > MAX_OPTIONS:
+            return ListType(self._type(schema.get("items", True), hint, depth + 1), limits)
+        self.exact = False
+        if len(positions) > _MAX_OPTIONS:
             return ListType(ANY, limits)
         # A tuple in JSON may be shorter than its description, so it's a list of what occurs at any position.
         rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
@@ -136,8 +172,9 @@ class _SchemaParser:
     def _object(self, schema: Schema, hint: str, depth: int) -> Type:
         if mapping(schema.get("properties")):
             return self.model(schema, hint, depth)
-        limits = size_limits(schema, "Properties")
-        rest = schema.get("additionalProperties")
+        limits = self._limits("object", schema, size_limits(schema, "Properties"))
+        self.exact &= not schema.get("required")
+        rest = schema.get("additionalProperties", True)
         if mapping(schema.get("patternProperties")):
             return DictType(ANY, limits)
         if rest is False:
@@ -156,16 +193,21 @@ class _SchemaParser:
         if alike:
             self._alike[hint, alike] = model
         model.forbid_extra = _is_closed(schema)
+        self._limits("object", schema, ())
         properties, required, left_open = self._properties(schema, open_ended=not model.forbid_extra)
+        self.exact &= required <= properties.keys() and schema.get("additionalProperties", True) in (True, False, {})
+        self.exact &= isinstance(schema.get("required", []), list)
         for name, value in properties.items():
-            if value is not False and is_text(name):  # `false` says that the property must not be there
-                kind = self._type(value, name, depth + 1)
-                kind = union([UnenforcedType(kind)], name) if name in left_open else kind
-                default = None
-                if name in required and is_object(value):
-                    default = default_of([value, self._flat(value)], kind, nested=depth > 0)
-                text = self._documentation(value, default)
-                model.fields.append(ModelField(name, kind, name in required, text, default))
+            if value is False or not is_text(name):  # `false` says that the property must not be there
+                self.exact = False
+                continue
+            kind = self._type(value, name, depth + 1)
+            kind = union([UnenforcedType(kind)], name) if name in left_open else kind
+            default = None
+            if name in required and is_object(value):
+                default = default_of([value, self._flat(value)], kind, nested=depth > 0)
+            text = self._documentation(value, default)
+            model.fields.append(ModelField(name, kind, name in required, text, default))
         return model
 
     def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str], set[str]]:
@@ -222,10 +264,17 @@ def description_of(schema: Schema) -> str:
     return text.strip() if isinstance(text, str) else ""
 
 
-def kinds_of(schema: Schema) -> list[str]:
+def _kinds(schema: Schema) -> list[str]:
     """The kinds of values that a schema allows; none, if it doesn't say or uses words of its own."""
     kinds = strings(schema.get("type"))
     return kinds if set(kinds) <= {*_KINDS} and len(kinds) >= len(elements(schema.get("type"))) else []
+
+
+def _texts(branch: Any) -> list[str]:
+    """The values of a branch that is nothing but a choice among strings."""
+    values = [mapping(branch).get("const"), *elements(mapping(branch).get("enum"))]
+    values = [value for value in values if value is not None]
+    return strings(values) if all(isinstance(value, str) for value in values) else []
 
 
 def _required(schema: Schema) -> set[str]:

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
+from ipybox.mcp_apigen.schema.constraints import DEMANDING
 from ipybox.mcp_apigen.schema.values import Schema, elements, is_number, is_object, mapping, objects, strings
 
 #: Beyond these a schema is no description of arguments but an attack, or hopeless to read as Python.
@@ -57,6 +58,8 @@ class Resolver:
         self._apart: set[int] = set()
         #: The identities of the parts of the original schema.
         self.written: set[int] = set()
+        #: Those of flat schemas that say in one what several demand, possibly less.
+        self.merged: set[int] = set()
         self._measure()
         # Results are kept by identity: recursion is recognized by it, and no id is used twice.
         self._flat: dict[int, Schema] = {}
@@ -64,7 +67,7 @@ class Resolver:
         self._both: dict[tuple[int, int], Schema] = {}
         #: The names of definitions that references have led to, by the identity of the flat schema.
         self.names: dict[int, str] = {}
-        self._merged = 0
+        self._work = 0
 
     def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
         """An equivalent schema without reference and `allOf`; the same object for the same schema.
@@ -97,14 +100,16 @@ class Resolver:
         own = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
         if own.keys() <= _ANNOTATIONS and len(parts) == 1:
             return parts[0]
-        return reduce(self._merge, [own, *parts])
+        flat = reduce(self._merge, [own, *parts])
+        if len(parts) != 1 or id(parts[0]) in self.merged or not DEMANDING.isdisjoint(own):
+            self.merged.add(id(flat))
+        return flat
 
     def narrowed(self, schema: Schema, keyword: str, branch: Any) -> Any:
         """What satisfies a schema and one of the alternatives that it lists under `keyword`."""
         key = (id(schema), id(branch))
         if key not in self._both:
-            ignored = _ANNOTATIONS | {keyword, "nullable"}
-            rest = {name: value for name, value in schema.items() if name not in ignored}
+            rest = {name: schema[name] for name in schema if name in DEMANDING and name != keyword}
             if not is_object(branch) or not rest or (rest.keys() == {"type"} and self._implies(branch, rest)):
                 return branch if not rest or is_object(branch) else rest
             self._both[key] = {"allOf": [branch, rest]}
@@ -179,8 +184,8 @@ class Resolver:
         return self._both[key]
 
     def _spend(self, work: int) -> None:
-        self._merged += work
-        if self._merged > _MAX_MERGED:
+        self._work += work
+        if self._work > _MAX_MERGED:
             raise SchemaError("the merged schema is too large")
 
     def _measure(self) -> None:
