@@ -34,33 +34,34 @@ def render_package(
         seal: The seal of the parameters.
         known: The tools of modules that the package had before, see `module_names`.
     """
-    modules = module_names([tool.name for tool in tools], known or {})
-    rendered = {name: render_module(tool, name) for name, tool in zip(modules, tools, strict=True)}
-    names = set[str]().union(*(module.names for module in rendered.values()))
-    files = {"__init__.py": _render_init(server_name, server_params, tools, modules, names, seal)}
-    for name, module in rendered.items():
-        files[f"{name}.py"] = module.source
-        if module.schema is not None:
-            files[f".{name}.schema.json"] = module.schema
-    files[MANIFEST] = _manifest(server_name, dict(zip(modules, tools, strict=True)), files).text()
-    return files
-
-
-def _render_init(
-    server_name: str,
-    server_params: dict[str, Any],
-    tools: list[ToolSpec],
-    modules: list[str],
-    names: set[str],
-    seal: str,
-) -> str:
     # Functions of the application have no server.
     owner = f"Tools of the MCP server {server_name}" if server_params else "Functions of the application"
     index = [f"{owner}, one module each.", ""]
-    for tool, module in zip(tools, modules, strict=True):
-        sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(module) - 2, _LEAST_SUMMARY))
+    names: set[str] = set()
+    files = {"__init__.py": ""}
+    records: dict[str, ModuleRecord] = {}
+    for tool, name in zip(tools, module_names([tool.name for tool in tools], known or {}), strict=True):
+        sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(name) - 2, _LEAST_SUMMARY))
         said = not is_redundant(sentence, known_words([server_name, tool.name]))
-        index.append(f"{module}: {sentence}" if said else module)
+        index.append(f"{name}: {sentence}" if said else name)
+        source, used, schema = render_module(tool, name)
+        names |= used
+        files[f"{name}.py"] = source
+        if schema is not None:
+            files[f".{name}.schema.json"] = schema
+        data = source.encode()
+        records[name] = ModuleRecord(
+            tool=tool.name, meaning=meaning_hash(tool), source=sha256_hex(data), length=len(data)
+        )
+    files["__init__.py"] = _render_init(server_name, server_params, index, names, seal)
+    hashes = {
+        name: sha256_hex(text.encode()) for name, text in files.items() if name.removesuffix(".py") not in records
+    }
+    files[MANIFEST] = Manifest(server=server_name, modules=records, files=hashes).text()
+    return files
+
+
+def _render_init(server_name: str, server_params: dict[str, Any], index: list[str], names: set[str], seal: str) -> str:
     lines = [
         *docstring("\n".join(index), wrap=False),
         "",
@@ -75,19 +76,3 @@ def _render_init(
         ")",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _manifest(server_name: str, tools: dict[str, ToolSpec], files: dict[str, str]) -> Manifest:
-    contents = {name: text.encode() for name, text in files.items()}
-    modules: dict[str, ModuleRecord] = {}
-    for module, tool in tools.items():
-        source = contents.pop(f"{module}.py")
-        modules[module] = ModuleRecord(
-            tool=tool.name,
-            meaning=meaning_hash(tool),
-            source=sha256_hex(source),
-            length=len(source),
-        )
-    return Manifest(
-        server=server_name, modules=modules, files={name: sha256_hex(data) for name, data in contents.items()}
-    )

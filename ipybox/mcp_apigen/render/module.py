@@ -3,7 +3,7 @@
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipybox.mcp_apigen.render.source import render_tool
 from ipybox.mcp_apigen.schema.ir import Model
@@ -27,14 +27,10 @@ class ToolSpec:
     output_schema: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedModule:
-    """A tool's module.
+class RenderedModule(NamedTuple):
+    """A tool's module: its text, the names that it imports from its package, and the schema of its arguments.
 
-    Attributes:
-        source: Its text.
-        names: The names that it imports from its package.
-        schema: The schema that arguments are checked against, if types don't suffice.
+    There is a schema only if types don't suffice, and arguments are checked against it, too.
     """
 
     source: str

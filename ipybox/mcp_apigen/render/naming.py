@@ -44,7 +44,7 @@ def package_name(server_name: str) -> str:
     return name
 
 
-def module_names(tool_names: Iterable[str], known: Mapping[str, str]) -> list[str]:
+def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[str]:
     """Module names for distinct tools, in the same order.
 
     A tool keeps the module that it has or had, so that no import ever gets another tool. If several tools would get
@@ -55,12 +55,11 @@ def module_names(tool_names: Iterable[str], known: Mapping[str, str]) -> list[st
         tool_names: The tools.
         known: The tool of each module that the package has or had.
     """
-    tool_names = list(tool_names)
-    named = {tool: module for module, tool in known.items()}
-    new = sorted({*tool_names} - named.keys())
-    bases = {tool: _module_name(tool) for tool in {*tool_names}}
+    bases = dict(zip(tool_names, map(_module_name, tool_names), strict=True))
     rivals = Counter(bases.values())
     taken = {*known}
+    named = dict(zip(known.values(), known, strict=True))
+    new = sorted(bases.keys() - named.keys())
     for tool in new:
         base = bases[tool]
         if base not in taken and (base == tool or rivals[base] == 1):
@@ -70,33 +69,31 @@ def module_names(tool_names: Iterable[str], known: Mapping[str, str]) -> list[st
         if tool not in named:
             named[tool] = _with_suffix(bases[tool], tool, taken)
             taken.add(named[tool])
-    return [named[tool] for tool in tool_names]
+    return [*map(named.__getitem__, tool_names)]
 
 
 def field_names(wire_names: Iterable[str]) -> dict[str, str]:
     """Attribute names for properties; a name that is fine remains as it is."""
-    wire_names = list(wire_names)
+    names = {name: name for name in wire_names}
     # A renamed field must not take a name that another property has on the wire.
-    taken = set(wire_names)
-    names: dict[str, str] = {}
-    for name in wire_names:
+    taken = {*names}
+    for name in names:
         if not _is_usable(name, _RESERVED_FIELDS):
             base = _identifier(name, "field")
             names[name] = _claim(base if _is_usable(base, _RESERVED_FIELDS) else f"{base}_", taken, "_")
-    return {name: names.get(name, name) for name in wire_names}
+    return names
 
 
 def member_names(values: Iterable[str]) -> dict[str, str]:
     """Names for the members of an enum, by their values."""
-    values = list(values)
-    names = {value: value for value in values if _is_usable(value, _RESERVED_MEMBERS)}
-    taken = set(names)
-    for value in values:
-        if value not in names:
+    names = {value: value for value in values}
+    usable = {value for value in names if _is_usable(value, _RESERVED_MEMBERS)}
+    taken = {*usable}
+    for value in names:
+        if value not in usable:
             base = _identifier(value, "value") if value.strip() else "empty"
-            base = base if _is_usable(base, _RESERVED_MEMBERS) else f"{base}_"
-            names[value] = _claim(base, taken, "_")
-    return {value: names[value] for value in values}
+            names[value] = _claim(base if _is_usable(base, _RESERVED_MEMBERS) else f"{base}_", taken, "_")
+    return names
 
 
 def class_name(hint: str, taken: set[str], prefix: str = "") -> str:

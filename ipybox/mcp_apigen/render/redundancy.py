@@ -17,25 +17,33 @@ _SAYING = re.compile(r"[^\w\s.,/-]|\d", re.ASCII)
 # It begins before the first of several spaces: to try again at each takes a time that grows with their square.
 _REMARK = re.compile(r"(?<! ) *\(([^()]*)\)")
 _BOUNDS = {"ge": "min", "le": "max"}
-_ENDINGS = ("ies", "es", "s", "ed", "ing")
+_ENDING = re.compile(r"(?<=...)(?:ies|es|s|ed|ing)\Z")
 _LEAST_PREFIX = 4
 
 
 def known_words(names: Iterable[str]) -> set[str]:
     """The words in the names of a tool and of an object's fields."""
-    return {_stem(word.lower()) for name in names for word in _WORD.findall(name)}
+    return {_ENDING.sub("", word.lower()) for name in names for word in _WORD.findall(name)}
 
 
 def is_redundant(description: str, known: set[str]) -> bool:
     """Whether all words of a description are known from names, or empty themselves."""
     if _SAYING.search(description):
         return False
-    words = {word.lower() for word in _WORD.findall(description)} - _EMPTY
-    return all(_is_known(_stem(word), known) for word in words)
+    for word in map(str.lower, _WORD.findall(description)):
+        stem = _ENDING.sub("", word)
+        # Names are often abbreviated, as `repo` is.
+        if word in _EMPTY or stem in known:
+            continue
+        if not any(len(name) >= _LEAST_PREFIX and stem.startswith(name) for name in known):
+            return False
+    return True
 
 
 def without_remarks(description: str, limits: Constraints, *, required: bool) -> str:
     """The description without what it says in brackets if a field's type says so: "(optional)", "(min 1, max 9)"."""
+    if "(" not in description:
+        return description
     known = {f"{_BOUNDS[name]} {value}" for name, value in limits if name in _BOUNDS}
     known.add("required" if required else "optional")
 
@@ -43,13 +51,3 @@ def without_remarks(description: str, limits: Constraints, *, required: bool) ->
         return "" if {each.strip().lower() for each in remark[1].split(",")} <= known else remark[0]
 
     return _REMARK.sub(kept, description)
-
-
-def _stem(word: str) -> str:
-    ending = next((each for each in _ENDINGS if word.endswith(each) and len(word) > len(each) + 2), "")
-    return word.removesuffix(ending)
-
-
-def _is_known(word: str, known: set[str]) -> bool:
-    # Names are often abbreviated, as `repo` is.
-    return word in known or any(len(name) >= _LEAST_PREFIX and word.startswith(name) for name in known)

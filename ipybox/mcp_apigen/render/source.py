@@ -6,6 +6,7 @@ Short on purpose: agents read these modules, so what they cost is their size in 
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import attrgetter
 
 from ipybox.mcp_apigen.render import naming
 from ipybox.mcp_apigen.render.annotations import Annotator, Definition
@@ -22,6 +23,8 @@ _SOURCES = {
     "pydantic": {"Field"},
 }  # fmt: skip
 
+_WIRE_NAME, _REQUIRED = attrgetter("wire_name"), attrgetter("required")
+
 
 def render_tool(
     tool_name: str, module: str, description: str, params: Model, result: Model | None
@@ -30,34 +33,34 @@ def render_tool(
 
     Without a result model, the tool returns text.
     """
-    sent = _definitions(params)
-    received = [each for each in (_definitions(result) if result else []) if each not in sent]
-    fields = {
-        each: naming.field_names(item.wire_name for item in each.fields)
-        for each in (*sent, *received)
-        if isinstance(each, Model)
-    }
+    sent: dict[Definition, bool] = {}
+    visited: set[Model] = set()
+    _define(params, sent, visited, is_sent=True)
+    if result:
+        _define(result, sent, visited, is_sent=False)
+    fields: dict[Definition, dict[str, str]] = {}
     # A class that has the name of a field would be shadowed by it in the body of the field's class.
-    taken = {"Params", "Result"}.union(*(names.values() for names in fields.values()))
+    taken = {"Params", "Result"}
+    for each in sent:
+        if isinstance(each, Model):
+            fields[each] = naming.field_names(map(_WIRE_NAME, each.fields))
+            taken.update(fields[each].values())
     classes: dict[Definition, str] = {params: "Params"}
     if result:
         classes[result] = "Result"
-    for prefix, definitions in (("", sent), ("Result", received)):
-        for each in definitions:
-            if each not in classes:
-                classes[each] = naming.class_name(each.hint, taken, prefix)
+    for each, is_sent in sent.items():
+        if each not in classes:
+            classes[each] = naming.class_name(each.hint, taken, "" if is_sent else "Result")
     parts: list[str] = []
     defined: set[Definition] = set()
     uses = {"CLIENT"}
-    for is_sent, definitions in ((True, sent), (False, received)):
-        annotator = Annotator(tool_name, classes, is_sent, defined, uses)
-        for each in definitions:
-            if isinstance(each, EnumType):
-                parts.append(_enum(each, classes[each]))
-                uses.add("Choice")
-            else:
-                parts.append(_model(each, annotator, fields[each]))
-            defined.add(each)
+    for each, is_sent in sent.items():
+        if isinstance(each, EnumType):
+            parts.append(_enum(each, classes[each]))
+            uses.add("Choice")
+        else:
+            parts.append(_model(each, Annotator(tool_name, classes, is_sent, defined, uses), fields[each]))
+        defined.add(each)
     parts += [_run(tool_name, module, params, result), "run_async = run.aio"]
     head = [*docstring(description), "", _import("from . import", uses)]
     return "\n".join([*head, *_apart(parts)]).lstrip("\n") + "\n", uses
@@ -73,30 +76,23 @@ def _apart(parts: list[str]) -> Iterator[str]:
             yield f"\n{part}" if not last or "\n" in part + last else part
 
 
-def _definitions(root: Model) -> list[Definition]:
-    """All that gets a class, before what refers to it; only recursion makes references forward."""
-    found: dict[Definition, None] = {}
-    visited: set[Definition] = set()
-
-    def visit(kind: Type) -> None:
-        match kind:
-            case ListType(item=inner) | DictType(value=inner) | UnenforcedType(meant=inner):
-                visit(inner)
-            case UnionType(options):
-                for option in options:
-                    visit(option)
-            case EnumType():
-                found[kind] = None
-            case Model() if kind not in visited:
-                visited.add(kind)
-                for item in kind.fields:
-                    visit(item.type)
-                found[kind] = None
-            case _:
-                pass
-
-    visit(root)
-    return list(found)
+def _define(kind: Type, found: dict[Definition, bool], visited: set[Model], *, is_sent: bool) -> None:
+    """Adds all that gets a class, before what refers to it; only recursion makes references forward."""
+    match kind:
+        case ListType(item=inner) | DictType(value=inner) | UnenforcedType(meant=inner):
+            _define(inner, found, visited, is_sent=is_sent)
+        case UnionType(options):
+            for option in options:
+                _define(option, found, visited, is_sent=is_sent)
+        case EnumType():
+            found.setdefault(kind, is_sent)
+        case Model() if kind not in visited:
+            visited.add(kind)
+            for item in kind.fields:
+                _define(item.type, found, visited, is_sent=is_sent)
+            found[kind] = is_sent
+        case _:
+            pass
 
 
 def _enum(enum: EnumType, name: str) -> str:
@@ -140,7 +136,7 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
 
 def _run(tool_name: str, module: str, params: Model, result: Model | None) -> str:
     # What is checked, as defaults and schemas are, is not to be checked while it's imported.
-    required = params.checked or any(item.required for item in params.fields)
+    required = params.checked or any(map(_REQUIRED, params.fields))
     argument = "params: Params" if required else "params: Params = Params()"
     named = "" if tool_name == module else f"({quote(tool_name)})"
     head = f"def run({argument}) -> {'Result' if result else 'str'}:"
@@ -149,13 +145,11 @@ def _run(tool_name: str, module: str, params: Model, result: Model | None) -> st
 
 def render_imports(names: set[str]) -> list[str]:
     """The lines that import names for the modules of a package."""
-    lines = {
-        source: _import(f"from {source} import", of_it)
-        for source, known in _SOURCES.items()
-        if (of_it := names & known)
-    }
-    standard = lines.pop("typing", None)
-    return [*([standard, ""] if standard else []), *lines.values()]
+    lines: list[str] = []
+    for source, known in _SOURCES.items():
+        if names & known:
+            lines += [_import(f"from {source} import", names & known), *([""] if source == "typing" else [])]
+    return lines
 
 
 def _import(head: str, names: set[str]) -> str:
