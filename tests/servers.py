@@ -75,7 +75,7 @@ def registered(name: str, server_params: dict[str, Any], root_dir: Path) -> str:
     """Returns the seal of a server that is registered from now on, with no package."""
     sealed = seal(name, server_params, root_dir)
     with locked_registration(root_dir.resolve() / name) as registration:
-        registration.write(b"", None, mac_of(sealed), {})
+        registration.write(b"", "", mac_of(sealed), {})
     return sealed
 
 

@@ -11,7 +11,7 @@ from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.hashes import inputs_hash
 from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.merge import merge
-from ipybox.mcp_apigen.package.swap import Moved, check_generated, clean_up, swap_in
+from ipybox.mcp_apigen.package.swap import check_generated, clean_up, swap_in
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
@@ -32,10 +32,10 @@ def generate_package(
     with _held(place, untrusted_root) as (parent, record):
         previous = read_package(parent, place.name, {})
         manifest = previous.intact
-        if manifest and record.seal == mac_of(sealed) and record.has_origin(origin) and not _doubt(previous, record):
+        if manifest and origin and record.origin == origin and not _doubt(previous, record):
             return ToolModules(manifest, manifest)
         files = render_package(server_name, server_params, tools, sealed, record.modules)
-        return _write(parent, record, place, files, origin, sealed)
+        return _write(parent, record, place, files, origin or "", sealed)
 
 
 def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
@@ -63,29 +63,24 @@ def write_package(place: Path, files: dict[str, str], *, untrusted_root: Path | 
         FileExistsError: If something that was not generated is there, or too many files.
     """
     with _held(place, untrusted_root) as (parent, record):
-        return _write(parent, record, place, files, None, "")
+        return _write(parent, record, place, files)
 
 
 def _write(
-    parent: Directory, record: Registration, place: Path, files: dict[str, str], origin: str | None, sealed: str
+    parent: Directory, record: Registration, place: Path, files: dict[str, str], origin: str = "", sealed: str = ""
 ) -> ToolModules:
     """Writes a package; `origin` is the hash of all inputs of its files, `sealed` the only valid seal from now on."""
     clean_up(parent, place)
     previous = read_package(parent, place.name, files)
     renewal = merge(files, previous)
     unknown = _doubt(previous, record)
-    moved: Moved = {}
-    if any(previous.contents.get(name) != data for name, data in renewal.files.items()):
-        moved = swap_in(parent, place, renewal, previous)
-    modules = {name: module.tool for name, module in renewal.manifest.modules.items()}
-    record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules)
-    return ToolModules(
-        renewal.manifest,
-        None if unknown else previous.manifest,
-        new=not previous.names,
-        unknown=unknown,
-        kept={name: target for name, target in moved.items() if name != target},
+    modules = ToolModules(
+        renewal.manifest, None if unknown else previous.manifest, new=not previous.names, unknown=unknown
     )
+    if not renewal.files.items() <= previous.contents.items():
+        modules.kept = swap_in(parent, place, renewal, previous)
+    record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules.wire_names)
+    return modules
 
 
 @contextmanager

@@ -29,28 +29,31 @@ class Registration:
 
     def __init__(self, fd: int):
         self._fd = fd
-        #: The seal of the last registration, or an empty string.
-        self._manifest, self._origin, self.seal = _fields(fd)
+        lines = os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")
+        #: The hash of the inputs of the package, and the seal of the last registration; each may be empty.
+        self._manifest, self.origin, self.seal = _fields(lines[0])
+        try:
+            modules: object = json.loads(lines[1])
+        except (IndexError, ValueError, RecursionError):
+            modules = None  # it was not written to its end
         #: The tool of each module that the package has or had, by the module's name.
-        self.modules = _modules(fd)
+        self.modules = cast("dict[str, str]", modules) if isinstance(modules, dict) else {}
 
     def is_of(self, manifest: bytes) -> bool:
         """Returns whether this is the manifest that was written last."""
         return self._manifest == hashlib.sha256(manifest).hexdigest()
 
-    def has_origin(self, origin: str | None) -> bool:
-        """Returns whether the package was generated from these inputs."""
-        return origin is not None and self._origin == origin
-
-    def write(self, manifest: bytes, origin: str | None, seal: str, modules: Mapping[str, str]) -> None:
+    def write(self, manifest: bytes, origin: str, seal: str, modules: Mapping[str, str]) -> None:
         """Records the manifest, the inputs of the package, and the only seal that is valid from now on.
 
         The modules add to those that are known: a name stays that of its tool, even if the server drops the tool.
         """
-        known = {name: tool for name, tool in self.modules.items() if name not in modules} | dict(modules)
+        known = dict(self.modules)
+        for name in modules:
+            known.pop(name, None)
+        known |= modules
         known = dict(islice(known.items(), max(0, len(known) - MAX_MODULES), None))
-        line = f"{hashlib.sha256(manifest).hexdigest()} {origin or ''} {seal}"
-        data = f"{line}\n{json.dumps(known)}\n".encode()
+        data = f"{hashlib.sha256(manifest).hexdigest()} {origin} {seal}\n{json.dumps(known)}\n".encode()
         os.pwrite(self._fd, data, 0)  # first, so that no reader finds it empty
         os.truncate(self._fd, len(data))
         self.modules = known
@@ -73,7 +76,7 @@ def current_seal(file: Path) -> str:
     """Returns the seal of the last registration in a `record_file`, without waiting; empty if there was none."""
     try:
         with file.open("rb", buffering=0) as record:
-            return _fields(record.fileno())[2]
+            return _fields(record.read(_MAX_LINE))[2]
     except FileNotFoundError:
         return ""
 
@@ -83,17 +86,7 @@ def record_file(place: Path) -> Path:
     return state_dir() / "packages" / hashlib.sha256(os.fsencode(place)).hexdigest()
 
 
-def _fields(fd: int) -> tuple[str, str, str]:
-    line = os.pread(fd, _MAX_LINE, 0).decode(errors="replace").partition("\n")[0]
+def _fields(start: bytes) -> tuple[str, str, str]:
+    line = start[:_MAX_LINE].decode(errors="replace").partition("\n")[0]
     manifest, origin, seal = [*line.split(" ", 2), "", "", ""][:3]
     return manifest, origin, seal
-
-
-def _modules(fd: int) -> dict[str, str]:
-    """Returns the modules of a record; none if it was not written to its end."""
-    lines = os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")
-    try:
-        modules: object = json.loads(lines[1])
-    except (IndexError, ValueError, RecursionError):
-        return {}
-    return cast("dict[str, str]", modules) if isinstance(modules, dict) else {}

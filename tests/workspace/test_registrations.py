@@ -20,14 +20,14 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def record(manifest: bytes, origin: str | None, seal: str, place: Path = PLACE) -> None:
+def record(manifest: bytes, origin: str, seal: str, place: Path = PLACE) -> None:
     with locked_registration(place) as registration:
         registration.write(manifest, origin, seal, {})
 
 
 def record_modules(modules: dict[str, str], seal: str = "seal") -> None:
     with locked_registration(PLACE) as registration:
-        registration.write(b"manifest", None, seal, modules)
+        registration.write(b"manifest", "", seal, modules)
 
 
 def modules() -> dict[str, str]:
@@ -40,8 +40,7 @@ def test_nothing_is_remembered_of_a_place_without_a_package():
     with locked_registration(PLACE) as registration:
         assert registration.seal == ""
         assert not registration.is_of(b"")
-        assert not registration.has_origin(None)
-        assert not registration.has_origin("origin")
+        assert registration.origin == ""
 
 
 def test_a_registration_is_remembered_until_the_next_one():
@@ -53,17 +52,16 @@ def test_a_registration_is_remembered_until_the_next_one():
         assert registration.seal == "seal"
         assert registration.is_of(b"manifest")
         assert not registration.is_of(b"first manifest")
-        assert registration.has_origin("origin")
-        assert not registration.has_origin("another")
+        assert registration.origin == "origin"
 
 
 def test_a_registration_may_have_no_origin():
-    record(b"manifest", None, "seal")
+    record(b"manifest", "", "seal")
 
     assert current_seal(record_file(PLACE)) == "seal"
     with locked_registration(PLACE) as registration:
         assert registration.is_of(b"manifest")
-        assert not registration.has_origin(None)
+        assert registration.origin == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"\xff \xff", b"word", b" " * 5000], ids=repr)
@@ -75,13 +73,13 @@ def test_a_damaged_record_stands_for_no_package_and_can_be_replaced(state: Path,
     with locked_registration(PLACE) as registration:
         assert registration.seal.strip() == current_seal(record_file(PLACE)).strip() == ""
         assert not registration.is_of(b"manifest")
-        assert not registration.has_origin("origin")
+        assert registration.origin != "origin"
         registration.write(b"manifest", "origin", "new", {})
     assert current_seal(record_file(PLACE)) == "new"
 
 
 def test_only_a_missing_record_stands_for_no_package(state: Path):
-    record(b"manifest", None, "seal")
+    record(b"manifest", "", "seal")
     (file,) = (state / "ipybox" / "packages").iterdir()
     file.unlink()
     file.symlink_to(file)
@@ -91,7 +89,7 @@ def test_only_a_missing_record_stands_for_no_package(state: Path):
 
 
 def test_a_record_is_left_closed(state: Path):
-    record(b"manifest", None, "seal")
+    record(b"manifest", "", "seal")
     before = len(os.listdir("/dev/fd"))
 
     current_seal(record_file(PLACE))
@@ -136,15 +134,15 @@ def test_a_shorter_record_replaces_a_longer_one():
 
 
 def test_places_are_remembered_apart():
-    record(b"manifest", None, "seal")
-    record(b"other", None, "other", Path("/project/mcptools/other"))
+    record(b"manifest", "", "seal")
+    record(b"other", "", "other", Path("/project/mcptools/other"))
 
     assert current_seal(record_file(PLACE)) == "seal"
     assert current_seal(record_file(Path("/project/mcptools/other"))) == "other"
 
 
 def test_a_registration_is_locked_while_it_is_held(state: Path):
-    record(b"manifest", None, "seal")
+    record(b"manifest", "", "seal")
     (file,) = (state / "ipybox" / "packages").iterdir()
 
     with locked_registration(PLACE), file.open() as second, pytest.raises(BlockingIOError):
@@ -156,7 +154,7 @@ def test_a_registration_is_locked_while_it_is_held(state: Path):
 def test_registrations_can_be_read_by_the_same_user_only(state: Path):
     before = os.umask(0)
     try:
-        record(b"manifest", None, "seal")
+        record(b"manifest", "", "seal")
     finally:
         os.umask(before)
     directory = state / "ipybox" / "packages"

@@ -10,7 +10,7 @@ import ast
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import PurePath
 
 from ipybox.codeact.source import MAX_FILE, binding
@@ -48,7 +48,10 @@ def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
         raise ValueError(f"the new {MANIFEST} is invalid")
     before = old.manifest or Manifest(server=manifest.server, modules={}, files={})
     files = {name: text.encode() for name, text in new.items()}
-    discardable = {name for name in files.keys() | before.files if _is_generated(name, files, before, old)}
+    discardable = {MANIFEST} if old.manifest else set[str]()
+    for name, content in old.contents.items():
+        if content == files.get(name) or sha256_hex(content) == before.files.get(name, ""):
+            discardable.add(name)
     parked: dict[str, str] = {}
     kept = {name: record for name, record in before.parked.items() if name in old.names}
     for file, record, module in _sources(before, manifest, old):
@@ -74,14 +77,6 @@ def hidden(name: str, is_taken: Callable[[str], bool]) -> str:
     return next(each for each in names if not is_taken(each))
 
 
-def _is_generated(name: str, files: Mapping[str, bytes], before: Manifest, old: ExistingPackage) -> bool:
-    """Returns whether a file that is not a module was generated and is unchanged, or will be generated."""
-    if name == MANIFEST:
-        return old.manifest is not None
-    content = old.contents.get(name)
-    return content is not None and (content == files.get(name) or sha256_hex(content) == before.files.get(name))
-
-
 def _sources(
     before: Manifest, manifest: Manifest, old: ExistingPackage
 ) -> Iterator[tuple[str, ModuleRecord | None, str | None]]:
@@ -100,7 +95,7 @@ def _sources(
     for file, record in before.parked.items():
         if file in old.contents and (found := module_of(record.tool)):
             yield file, record, found
-    for module in [each for modules in free.values() for each in modules]:
+    for module in chain.from_iterable(free.values()):
         if f"{module}.py" in old.contents and module not in before.modules:
             yield f"{module}.py", None, module
 

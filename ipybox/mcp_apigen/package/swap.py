@@ -29,17 +29,16 @@ _OLD, _NEW = "old", "new"
 _EARLIER_CLIENT = b"CLIENT = ToolRunner("
 _BYTECODE = "__pycache__"
 
-#: The new names of files, by their old ones.
-Moved = dict[str, str]
 
-
-def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: ExistingPackage) -> Moved:
-    """Puts the new package in its place, and returns what moved into it from the old one."""
+def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: ExistingPackage) -> dict[str, str]:
+    """Puts the new package in its place, and returns the new names of the old one's files that got another name."""
     # Hidden, and not an identifier: it can't be imported.
     with parent.scratch(f".{place.name}") as scratch, scratch.open(_NEW, create=True) as new:
         for name, data in renewal.files.items():
             new.write_new(name, data)
-        return _swap(scratch, parent, place, _Move(new, renewal, previous))
+        move = _Move(new, renewal, previous)
+        _swap(scratch, parent, place, move)
+    return {name: target for name, target in move.moved.items() if name != target}
 
 
 def check_generated(parent: Directory, place: Path) -> None:
@@ -83,7 +82,8 @@ class _Move:
     new: Directory
     renewal: MergedPackage
     previous: ExistingPackage
-    moved: Moved = field(default_factory=dict[str, str])
+    #: The new names of files, by their old ones.
+    moved: dict[str, str] = field(default_factory=dict[str, str])
 
     def keep(self, old: Directory) -> None:
         names = old.names()
@@ -110,7 +110,7 @@ class _Move:
         return hidden(name, lambda name: name in names or name in parked or _exists(self.new, name))
 
 
-def _swap(scratch: Directory, parent: Directory, place: Path, move: _Move) -> Moved:
+def _swap(scratch: Directory, parent: Directory, place: Path, move: _Move) -> None:
     for attempt in range(_ATTEMPTS):
         check_generated(parent, place)
         old = f"{_OLD}{attempt}"
@@ -131,7 +131,7 @@ def _swap(scratch: Directory, parent: Directory, place: Path, move: _Move) -> Mo
                 raise
             # Another generation was faster, and may have been replaced since; this one is newer.
         else:
-            return move.moved
+            return
     raise FileExistsError(f"can't replace {place}: other processes keep replacing it")
 
 

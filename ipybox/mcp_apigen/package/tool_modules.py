@@ -28,7 +28,6 @@ class ToolModules(list[str]):
         *,
         new: bool = False,
         unknown: str = "",
-        kept: dict[str, str] | None = None,
     ):
         """Compares a package with the one that it replaces, if there was one; the same tools have not changed."""
         tools = package.modules
@@ -43,7 +42,7 @@ class ToolModules(list[str]):
         # Without a hash it is unknown what a tool says. A module that now belongs to another tool has changed.
         hashes = {name: record.meaning for name, record in tools.items() if name in old and before is not None}
         self.changed = tuple(name for name, said in hashes.items() if said is None or said != old[name].meaning)
-        self.kept = kept or {}
+        self.kept: dict[str, str] = {}
         self.advice: list[str] = []
 
     def warnings(self) -> list[str]:
