@@ -95,8 +95,10 @@ def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
     # Servers in Go send null for an empty list.
     for number, given in enumerate(cast("list[Any]", listed or []), 1):
         tool, remark = _repaired_tool(given, version, number)
-        tools += [tool] if tool else []
-        remarks += [remark] if remark else []
+        if tool:
+            tools.append(tool)
+        if remark:
+            remarks.append(remark)
     cursor = page.get("nextCursor")
     if not isinstance(cursor, str | None):
         remarks.append("the tool list is incomplete: the server's cursor for the next page is not a string")
@@ -163,21 +165,19 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
     losses: list[str] = []
     properties: Any = schema.get("properties", {})
     if isinstance(properties, dict):
-        named = cast(JSON, properties)
-        losses += [
-            f"{name}.properties.{_shown(key)}" for key, each in named.items() if not isinstance(each, dict | bool)
-        ]
-        # A list is a keyword in the wrong place, such as `required`; anything else stands for some schema.
-        schema["properties"] = {
-            key: each if isinstance(each, dict) else each is not False
-            for key, each in named.items()
-            if not isinstance(each, list)
-        }
+        usable = schema["properties"] = dict(cast(JSON, properties))
+        for key, each in cast(JSON, properties).items():
+            if isinstance(each, list):  # a keyword in the wrong place, such as `required`
+                del usable[key]
+            elif not isinstance(each, dict | bool):  # anything else stands for some schema
+                usable[key] = True
+            if usable.get(key) is not each:
+                losses.append(f"{name}.properties.{_shown(key)}")
     else:
         losses.append(f"{name}.properties")
         del schema["properties"]
     required: Any = schema.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(key, str) for key in cast("list[Any]", required)):
+    if not isinstance(required, list) or not {*map(type, cast("list[Any]", required))} <= {str}:
         losses.append(f"{name}.required")
         del schema["required"]
     if not isinstance(schema.get("$schema"), str | None):

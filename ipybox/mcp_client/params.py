@@ -70,7 +70,8 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
         given = "not both" if "command" in server_params else f"but contain only {[str(key) for key in server_params]}"
         raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {given}")
     known = _STDIO_KEYS if "command" in server_params else _REMOTE_KEYS
-    if unknown := [str(key) for key in server_params if key not in (*known, *_IGNORED_KEYS)]:
+    if not server_params.keys() <= {*known, *_IGNORED_KEYS}:
+        unknown = [str(key) for key in server_params if key not in (*known, *_IGNORED_KEYS)]
         raise ValueError(f"server_params contain unknown keys {unknown}; valid keys are {list(known)}")
     kind = _kind(server_params)
     if "command" in server_params:
@@ -155,18 +156,14 @@ def _string(params: dict[str, Any], key: str) -> str:
 
 
 def _strings(params: dict[str, Any], key: str) -> list[str]:
-    value = params.get(key)
-    if value is None:
-        return []
+    value: Any = [] if params.get(key) is None else params[key]
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
         raise ValueError(f"server_params[{key!r}] must be a list of strings")
-    return list(cast("list[str]", value))
+    return [*cast("list[str]", value)]
 
 
 def _string_map(params: dict[str, Any], key: str) -> dict[str, str]:
-    value = params.get(key)
-    if value is None:
-        return {}
+    value: Any = {} if params.get(key) is None else params[key]
     if not isinstance(value, dict):
         raise ValueError(f"server_params[{key!r}] must be a dict of strings")
     for name, item in cast("dict[Any, Any]", value).items():

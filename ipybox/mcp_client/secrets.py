@@ -4,7 +4,7 @@ Parameters are written into the generated package, which code can read, and appe
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import parse_qsl, urlsplit
@@ -46,7 +46,9 @@ def literal_secrets(server: StdioParams | RemoteParams) -> list[LiteralSecret]:
 
 
 def _of_process(server: StdioParams) -> Iterator[LiteralSecret]:
-    yield from (LiteralSecret(f"env {name}", name, value) for name, value in _secret(server.env.items()))
+    for name, value in server.env.items():
+        if is_secret(name, value):
+            yield LiteralSecret(f"env {name}", name, value)
     for before, argument in pairwise(["", *server.args]):
         name, value = _named(before, argument)
         if is_secret(name, value) and (is_secret_name(name) or name.isupper()):
@@ -64,8 +66,9 @@ def _named(before: str, argument: str) -> tuple[str, str]:
 
 
 def _of_remote(server: RemoteParams) -> Iterator[LiteralSecret]:
-    for name, value in _secret(server.headers.items()):
-        yield LiteralSecret(f"the header {name}", name.replace("Authorization", "token"), _token(value))
+    for name, value in server.headers.items():
+        if is_secret(name, value):
+            yield LiteralSecret(f"the header {name}", name.replace("Authorization", "token"), _token(value))
     if server.oauth is not None:
         for name in ("client_secret", "private_key"):
             if value := getattr(server.oauth, name):
@@ -73,15 +76,12 @@ def _of_remote(server: RemoteParams) -> Iterator[LiteralSecret]:
     parts = urlsplit(server.url)
     if parts.password:
         yield LiteralSecret("the password in the URL", "password", parts.password)
-    for name, value in _secret(parse_qsl(parts.query)):
-        yield LiteralSecret(f"{name} in the URL", name, value)
+    for name, value in parse_qsl(parts.query):
+        if is_secret(name, value):
+            yield LiteralSecret(f"{name} in the URL", name, value)
     for segment in parts.path.split("/"):
         if looks_secret(segment):
             yield LiteralSecret("part of the URL", "key", segment)
-
-
-def _secret(items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    return ((name, value) for name, value in items if is_secret(name, value))
 
 
 def _token(value: str) -> str:

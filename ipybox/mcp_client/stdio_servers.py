@@ -54,13 +54,20 @@ _RUNNERS = frozenset(
 #: Those that get that program from an index.
 _PACKAGE_RUNNERS = frozenset(("npx", "uvx"))
 
-#: Options of npx and of `uv tool run` before the program: those without a value, and those with one.
-_NPX_FLAGS = frozenset(("-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--offline", "--prefer-offline", "--"))
-_NPX_VALUES = frozenset(("-p", "--package"))
+#: Options before the program: those without a value, and those with one.
+_OPTIONS = {
+    "npx": (
+        {"-y", "--yes", "--no", "--no-install", "-q", "--quiet", "--offline", "--prefer-offline", "--"},
+        {"-p", "--package"},
+    ),
+    "uvx": (
+        {"-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"},
+        {"--from", "--with", "-p", "--python"},
+    ),
+    "node": (set[str](), set[str]()),
+}
 #: Packages that npm gets from a repository, and never from a directory: `github:owner/name`.
 _NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
-_UVX_FLAGS = frozenset(("-q", "--quiet", "--isolated", "--offline", "--no-cache", "-n", "--refresh", "-U", "--upgrade"))
-_UVX_VALUES = frozenset(("--from", "--with", "-p", "--python"))
 
 #: Seconds that a shim gets to say which Python it runs.
 _SHIM_TIMEOUT = 10.0
@@ -85,7 +92,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
         command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
     reports = NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
-    env = _network(places) | _ENVIRONMENT | _uv_config(places) | reports | {"PATH": path} | server.env
+    env = _inherited(places) | _ENVIRONMENT | reports | {"PATH": path} | server.env
     hardened = replace(server, command=command, env=env)
     if server.cwd is not None:
         return hardened
@@ -184,20 +191,15 @@ def _head(words: Sequence[str]) -> tuple[int, bool]:
     The following ones are for that program.
     """
     command, *arguments = words
-    match _name(command):
-        case "npx":
-            flags, values = _NPX_FLAGS, _NPX_VALUES
-        case "uvx":
-            flags, values = _UVX_FLAGS, _UVX_VALUES
-        case "python":
-            count = _python_flags(arguments)
-            if arguments[count : count + 1] in (["-m"], ["-c"]):
-                return count + 2, True
-            flags, values = frozenset(arguments[:count]), frozenset[str]()
-        case "node":
-            values = flags = frozenset[str]()
-        case _:
-            return len(arguments), False
+    if _name(command) == "python":
+        count = _python_flags(arguments)
+        if arguments[count : count + 1] in (["-m"], ["-c"]):
+            return count + 2, True
+        flags, values = {*arguments[:count]}, set[str]()
+    elif _name(command) in _OPTIONS:
+        flags, values = _OPTIONS[_name(command)]
+    else:
+        return len(arguments), False
     skip = False
     for index, word in enumerate(arguments):
         if skip or word in flags or word.partition("=")[0] in values:
@@ -291,16 +293,18 @@ def _name(command: str) -> str:
     return "python" if name.startswith(("python", "pypy")) else name
 
 
-def _network(places: WritablePlaces) -> dict[str, str]:
-    """Returns the variables for proxies, certificates and indexes, unless they lead to files that code can write."""
-    found = inherited(NETWORK)
-    return {name: value for name, value in found.items() if not (os.path.lexists(value) and places.covers(value))}
+def _inherited(places: WritablePlaces) -> dict[str, str]:
+    """Returns the variables for proxies, certificates, indexes and uv's settings, unless code can write their files.
 
-
-def _uv_config(places: WritablePlaces) -> dict[str, str]:
-    """Returns the variable that makes uv read the user's or the system's settings, which it would otherwise ignore."""
-    own = os.environ.get("UV_CONFIG_FILE")
+    uv would otherwise ignore the user's and the system's settings, because of `UV_NO_CONFIG`.
+    """
+    env = inherited(NETWORK)
+    for name, value in [*env.items()]:
+        if os.path.lexists(value) and places.covers(value):
+            del env[name]
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    files = [own] if own else [os.path.join(directory, "uv", "uv.toml") for directory in (home, "/etc")]
-    usable = [file for file in files if os.path.isfile(file) and not places.covers(file)]
-    return {"UV_CONFIG_FILE": usable[0]} if usable else {}
+    own = os.environ.get("UV_CONFIG_FILE")
+    for file in [own] if own else [f"{home}/uv/uv.toml", "/etc/uv/uv.toml"]:
+        if os.path.isfile(file) and not places.covers(file):
+            return env | {"UV_CONFIG_FILE": file}
+    return env
