@@ -1,8 +1,5 @@
 """What of a session of Claude Code reaches the model because of a server or a plugin. Pure.
 
-The client sends the whole conversation with each request. So there are two sums: that of the last request, which is
-what the context holds in the end, and that of all of them.
-
 What the client sends anyway, its own tools and prompt, is measured without server and plugin, and subtracted.
 What the model itself says, its uses of tools, is not counted either, but on its own (`Conversation.written`).
 """
@@ -55,11 +52,6 @@ class Cost:
 
     parts: Mapping[str, int]
 
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return sum(self.parts.values())
-
 
 @dataclass(frozen=True)
 class Conversation:
@@ -68,16 +60,6 @@ class Conversation:
     requests: Sequence[Cost]
     written: Sequence[int] = ()
     """What the model has written in order to use tools when it gets a request, which no request's cost has."""
-
-    @property
-    def last(self) -> Cost:
-        """What the context holds in the end."""
-        return self.requests[-1]
-
-    @property
-    def all(self) -> int:
-        """The sum of all requests."""
-        return sum(cost.total for cost in self.requests)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 from tests.claude.api import Block, Request, Turn, text, tool
 
@@ -131,101 +131,6 @@ from mcptools.{SERVER} import {LIST}
 print({LIST}.run({LIST}.Params(owner="torvalds", repo="linux", perPage=1))[:500])
 """
 
-#: What a user asks for once, and what answers it: that `check()` is content, and the parser's result is shown.
-PARSER = Task(
-    prompt=f"Generate an output parser for {SERVER}.{SEARCH}: name, stars and description of each repository.",
-    owner="torvalds",
-    repositories=2,
-    commits=0,
-    act="",
-    printed=re.compile(r"ok: 0 gentools, 1 parser|name='linux'"),
-    parts=2,
-)
-
-SAMPLES = f"""
-from mcptools.{SERVER} import {SEARCH} as tool
-samples = [tool.run(tool.Params(query=query, perPage=2)) for query in ("user:torvalds", "no-such-thing-xyz")]
-"""
-LEARN = f"""{SAMPLES}
-import json
-for sample in map(json.loads, samples):
-    print({{key: type(value).__name__ for key, value in sample.items()}}, str(sample["items"])[:600])
-"""
-MODELS = f'''
-from pydantic import BaseModel, Field
-
-
-class Repository(BaseModel):
-    name: str
-    stars: int = Field(alias="stargazers_count")
-    description: str | None = None
-
-
-class ParseResult(BaseModel):
-    total: int = Field(alias="total_count")
-    repositories: list[Repository] = Field(alias="items")
-
-
-def run_parsed(params: Params) -> ParseResult:
-    """Returns the repositories that match, best first."""
-    from mcpparse.{SERVER} import {SEARCH} as parser
-
-    return parser.parse(run(params))
-'''
-PARSE = f'''import json
-
-from mcptools.{SERVER}.{SEARCH} import ParseResult
-
-
-def parse(result: str) -> ParseResult:
-    try:
-        return ParseResult.model_validate(json.loads(result))
-    except (TypeError, ValueError) as exc:
-        raise ValueError(f"{SEARCH} returned an unknown format ({{exc!r}}): {{result[:200]}}") from exc
-'''
-PROVE = f"""
-from ipybox.codeact import check
-print(check())
-from mcptools.{SERVER} import {SEARCH} as tool
-print(tool.run_parsed(tool.Params(query="user:torvalds", sort="stars", perPage=1)))
-"""
-WRITE = f"""
-from pathlib import Path
-with Path("mcptools/{SERVER}/{SEARCH}.py").open("a") as module:
-    module.write('''
-{MODELS}''')
-parser = Path("mcpparse/{SERVER}/{SEARCH}.py")
-parser.parent.mkdir(parents=True)
-parser.write_text('''{PARSE}''')
-{PROVE}"""
-SUGGEST = f"""{SAMPLES}
-from ipybox.codeact import suggest_parser
-print(suggest_parser("{SERVER}.{SEARCH}", *samples))
-"""
-#: Keeps three of a repository's fields, and renames what has another name at the server.
-RENAME = f"""
-import re
-from pathlib import Path
-module = Path("mcptools/{SERVER}/{SEARCH}.py")
-text, own, rest = module.read_text().partition("class Item(BaseModel):")
-fields = '''
-    name: str
-    stars: int = Field(alias="stargazers_count")
-    description: str | None = None
-
-
-class ParseResult(BaseModel):
-    total: int = Field(alias="total_count")
-    repositories: list[Repository] = Field(alias="items")
-'''
-text = text.replace("import BaseModel", "import BaseModel, Field") + "class Repository(BaseModel):" + fields
-module.write_text(text + "\\n\\n" + rest[rest.index("def run_parsed"):])
-{PROVE}"""
-
-FIND_SAVED = """
-from ipybox.codeact import tools
-print(tools("latest commits of top repositories"))
-"""
 USE_SAVED = f"""
 from gentools.{SERVER}.commits_of_top_repos import run
 for repo in run("torvalds", top_n_repos=3, last_n_commits=5):
@@ -241,26 +146,6 @@ def json_tools(task: Task) -> Script:
     if not task.commits:
         return repositories | {"answer": then(ANSWER, found=[r'"name": ?"linux"'])}
     return repositories | {"commits": partial(_list_commits, task), "answer": partial(_answer_from_commits, task)}
-
-
-def json_tools_in_turn(task: Task) -> Script:
-    """Returns the script of a model that uses one tool at a time."""
-    repositories: list[str] = []
-
-    def first(request: Request) -> Sequence[Block]:
-        repositories.extend(_names(request))
-        return [_commits(task, repositories[0])]
-
-    def later(number: int) -> Turn:
-        return lambda _: [_commits(task, repositories[number])]
-
-    others: Script = {f"commits {number + 1}": later(number) for number in range(1, task.repositories)}
-    return {
-        "repositories": [_search(task)],
-        "commits 1": first,
-        **others,
-        "answer": partial(_answer_from_commits, task),
-    }
 
 
 def tool_search(task: Task) -> Script:
@@ -297,59 +182,6 @@ def code_with_look(task: Task) -> Script:
         "look": then(cell(LOOK), found=_interfaces(task)),
         "action": then(cell(task.act), found=["html_url"]),
         "answer": script["answer"],
-    }
-
-
-def code_and_files(task: Task, package: str) -> Script:
-    """Returns the same for a model that reads files instead of asking `tools()`.
-
-    Args:
-        task: What to do.
-        package: The directory of the server's package.
-    """
-    interfaces = [tool("Read", file_path=f"{package}/{name}.py") for name in (SEARCH, LIST)]
-    return {
-        "list": [tool("Bash", command="ls mcptools"), tool("Read", file_path=f"{package}/__init__.py")],
-        "interfaces": then(*interfaces, found=(SEARCH, LIST)),
-        "action": then(cell(task.act)),
-        "answer": answers(task),
-    }
-
-
-def saved_action(task: Task) -> Script:
-    """Returns the script of a later session, in which there is a saved code action that does it all."""
-    found = [rf"gentools\.{SERVER}\.commits_of_top_repos", "last_n_commits: int = 5"]
-    return {
-        "search": [cell(FIND_SAVED)],
-        "action": then(cell(USE_SAVED), found=found),
-        "answer": answers(task),
-    }
-
-
-#: How a model makes an output parser.
-Making = Literal["by hand", "suggested, trimmed", "suggested"]
-MAKINGS: tuple[Making, ...] = ("by hand", "suggested, trimmed", "suggested")
-
-
-def parser(page: str, making: Making) -> Script:
-    """Returns the script of a model that is asked for an output parser.
-
-    Args:
-        page: The file of the skill that says how.
-        making: Whether it writes the parser, trims what `suggest_parser` writes, or leaves that as it is.
-    """
-    start: Script = {
-        "skill": [tool("Skill", skill=f"{PLUGIN}:codeact")],
-        "page": then(tool("Read", file_path=page)),
-    }
-    if making == "suggested":
-        return {**start, "files": then(cell(SUGGEST + PROVE), found=["suggest_parser"]), "answer": answers(PARSER)}
-    samples, written = (LEARN, WRITE) if making == "by hand" else (SUGGEST, RENAME)
-    return {
-        **start,
-        "samples": then(cell(samples), found=["suggest_parser", "run_parsed"]),
-        "files": then(cell(written), found=["total_count", "stargazers_count"]),
-        "answer": answers(PARSER),
     }
 
 

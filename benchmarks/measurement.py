@@ -15,7 +15,7 @@ Unit = Literal["s", "calls/s", "B", "MiB"]
 #: index of packages, Docker.
 Group = (
     Literal["start", "cells", "sessions", "tool calls", "data", "MCP server", "end", "memory", "age", "sandbox"]
-    | Literal["plugin", "docker", "context"]
+    | Literal["plugin", "docker"]
 )
 
 #: What `docs/performance.md` shows, in its order.

@@ -2,7 +2,6 @@
 
 from benchmarks import (
     aging,
-    context,
     data,
     docker,
     kernel,
@@ -28,7 +27,6 @@ _ALL: list[Measurement] = [
     *sandbox.measurements(),
     *plugin.measurements(),
     *docker.measurements(),
-    *context.measurements(),
 ]
 
 #: All measurements, in the order of the table.

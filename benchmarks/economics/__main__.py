@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.context import COUNTS
+from benchmarks.economics.clients import COUNTS
 from benchmarks.economics.measure import client, measure, origin
 from benchmarks.economics.results import Economics, Session
 from benchmarks.economics.tasks import TASKS, WAYS

@@ -1,12 +1,12 @@
-"""Has the real client do tasks, and measures what it sends. A script is the model: see `benchmarks.context`."""
+"""Has the real client do tasks, and measures what it sends. A script is the model: see `clients.py`."""
 
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.context import SCHEMAS, TOOLS, Clients, Servers, github
 from benchmarks.conversation import BYTES, Meter, Recorded
+from benchmarks.economics.clients import SCHEMAS, TOOLS, Clients, Servers, github
 from benchmarks.economics.results import Done, Part, Session, Size
 from benchmarks.economics.saved import save_all
 from benchmarks.economics.tasks import FILES, VARIANTS, WAYS, Task, Way

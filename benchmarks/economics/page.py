@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.context import SCHEMAS, TOOLS
 from benchmarks.economics import plots
+from benchmarks.economics.clients import SCHEMAS, TOOLS
 from benchmarks.economics.results import PARTS, Economics, Session
 from benchmarks.economics.tasks import PHOTOS, TASKS, VARIANTS, WAYS, Way
 
@@ -226,10 +226,7 @@ def _once(data: Economics) -> Iterator[str]:
     yield ""
     registered = [data.find("documented", "registration", count).last().tokens for count in data.counts]
     shown = ", ".join(f"{tokens:,} with {count}" for count, tokens in zip(data.counts, registered, strict=True))
-    yield (
-        "The session that registers the server lists its tools. At its end the context holds, in tokens: "
-        f"{shown}. Output parsers are measured in [context.md](context.md)."
-    )
+    yield (f"The session that registers the server lists its tools. At its end the context holds, in tokens: {shown}.")
     yield ""
 
 

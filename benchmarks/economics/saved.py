@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.context import SAVED
+from benchmarks.economics.clients import SAVED
 
 
 @dataclass(frozen=True)
