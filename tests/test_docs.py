@@ -10,8 +10,8 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from tests.audit.lines import log_of, steady
 from tests.cli.parsed import parsed
 from tests.servers import ROOT
+from tests.warm import WarmPython, warm_python
 
 #: As in an activated environment.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -41,21 +42,21 @@ SCRIPTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def python(shared: None) -> Iterator[WarmPython]:
+    """What runs the scripts."""
+    with warm_python(sys.executable, os.environ) as running:
+        yield running
+
+
 @pytest.mark.parametrize(("script", "shown"), SCRIPTS)
-def test_script_of_the_documentation_runs(script: str, shown: str | None, tmp_path: Path):
+def test_script_of_the_documentation_runs(script: str, shown: str | None, python: WarmPython, tmp_path: Path):
     shutil.copytree(DOCS / "examples", tmp_path / "examples")
     (tmp_path / "README.md").touch()
     (tmp_path / ".env").write_text("TOKEN=secret")
 
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={"PATH": PATH, "HOME": str(tmp_path.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    env = {"PATH": PATH, "HOME": str(tmp_path.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    done = python.run(script, tmp_path, env, timeout=60)
 
     assert done.returncode == 0, done.stderr
     assert "INFO" not in done.stderr, "the application's logging was changed"
@@ -143,13 +144,13 @@ def test_every_key_of_oauth_is_documented_and_the_example_is_right():
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == {field.name for field in fields(OAuthParams)}
 
 
-def test_events_that_are_shown_are_those_of_the_script(tmp_path: Path):
+def test_events_that_are_shown_are_those_of_the_script(python: WarmPython, tmp_path: Path):
     page = (DOCS / "audit.md").read_text()
     (script,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (shown,) = re.findall(r"^```jsonl\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     env = {"PATH": PATH, "HOME": str(tmp_path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
 
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, timeout=60, check=True)
+    assert python.run(script, tmp_path, env, timeout=60).returncode == 0
 
     hashes = {"code_hash": "", "arguments_hash": ""}  # which the user's own key makes different
     written = [steady(line) | hashes for line in log_of(tmp_path)[1:-1]]

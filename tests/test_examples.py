@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 
 from tests.audit.lines import log_of
 from tests.servers import NODE_MODULES, ROOT
+from tests.warm import WarmPython, warm_python
 
 pytestmark = pytest.mark.kernel
 
@@ -33,6 +34,22 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.pathsep.join(path), "HOME": str(home), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
 
 
+@pytest.fixture(scope="module")
+def python(shared: None) -> Iterator[WarmPython]:
+    """What runs programs that import little else."""
+    with warm_python(sys.executable, os.environ) as running:
+        yield running
+
+
+def run_program(python: WarmPython, cwd: Path, path: str, *arguments: str) -> str:
+    """Returns what a program of `examples/` prints that succeeds."""
+    argv = [str(EXAMPLES / path), *arguments]
+    program = f"import runpy, sys; sys.argv = {argv!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = python.run(program, cwd, environment(cwd), TIMEOUT)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 def run(command: list[str], cwd: Path) -> str:
     """Returns what a command that succeeds prints."""
     done = subprocess.run(
@@ -42,18 +59,18 @@ def run(command: list[str], cwd: Path) -> str:
     return done.stdout
 
 
-def test_report_reads_through_the_server_and_plots(tmp_path: Path):
-    *table, plots = run([sys.executable, str(EXAMPLES / "csv_report" / "run.py"), str(tmp_path)], tmp_path).splitlines()
+def test_report_reads_through_the_server_and_plots(python: WarmPython, tmp_path: Path):
+    *table, plots = run_program(python, tmp_path, "csv_report/run.py", str(tmp_path)).splitlines()
 
     assert [line.split() for line in table] == [["North", "5,711.30"], ["South", "5,655.00"], ["West", "5,088.00"]]
     (image,) = plots.removeprefix("plots: ").split()
     assert Path(image).read_bytes().startswith(b"\x89PNG")
 
 
-def test_saved_action_chains_the_tools_of_github(tmp_path: Path):
-    command = [sys.executable, str(EXAMPLES / "github_commits" / "run.py"), "torvalds", str(tmp_path)]
+def test_saved_action_chains_the_tools_of_github(python: WarmPython, tmp_path: Path):
+    command = ("github_commits/run.py", "torvalds", str(tmp_path))
 
-    first, again = run(command, tmp_path), run(command, tmp_path)
+    first, again = run_program(python, tmp_path, *command), run_program(python, tmp_path, *command)
 
     repositories = [line for line in first.splitlines() if not line.startswith(" ")]
     assert first == again
@@ -160,8 +177,8 @@ async def test_bot_asks_in_the_chat_and_does_what_people_answer(tmp_path: Path):
     assert "too expensive" in posts[4]
 
 
-def test_rules_of_the_bank_allow_ask_and_deny(tmp_path: Path):
-    printed = run([sys.executable, str(EXAMPLES / "bank_policy" / "run.py"), str(tmp_path)], tmp_path)
+def test_rules_of_the_bank_allow_ask_and_deny(python: WarmPython, tmp_path: Path):
+    printed = run_program(python, tmp_path, "bank_policy/run.py", str(tmp_path))
 
     asked = [line for line in printed.splitlines() if line.startswith("asked about")]
     results = dict(line.split(": ", 1) for line in printed.splitlines() if not line.startswith("asked about"))

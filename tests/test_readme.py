@@ -15,6 +15,7 @@ import pytest
 
 from tests.claude.cli import Home, publish
 from tests.servers import ROOT
+from tests.warm import warm_python
 
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
@@ -93,11 +94,9 @@ def path_with(programs: Path) -> str:
     return os.pathsep.join([str(programs), os.environ["PATH"]])
 
 
-def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float = BLOCK_TIMEOUT, typed: str = "") -> str:
+def run(command: list[str], cwd: Path, env: dict[str, str], timeout: float = BLOCK_TIMEOUT) -> str:
     """Return what a command that succeeds has written."""
-    done = subprocess.run(
-        command, cwd=cwd, env=env, input=typed, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -158,10 +157,13 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
     (shown,) = blocks_of(README, "text")
 
     outputs: list[str] = []
-    for block in blocks("python"):
-        script = block if PROGRAM.search(block) else CELL.format(code=block)
-        typed = "y\n" * shown.count("? y\n") if "input(" in block else ""
-        outputs.append(run(["python", "-c", script], directory, env, typed=typed))
+    with warm_python(str(programs / "python"), env) as python:
+        for block in blocks("python"):
+            script = block if PROGRAM.search(block) else CELL.format(code=block)
+            typed = "y\n" * shown.count("? y\n") if "input(" in block else ""
+            done = python.run(script, directory, env, BLOCK_TIMEOUT, typed)
+            assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+            outputs.append(done.stdout)
 
     assert "lazy-editor\n" in outputs[0], "the loop over the repositories prints names"
     assert outputs[1] == shown.replace("? y\n", "? ")

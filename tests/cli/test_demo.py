@@ -1,4 +1,4 @@
-"""`ipybox demo`, as a user runs it: with the sandbox where `srt` is installed, and without it elsewhere."""
+"""The demo, as a user runs it: `make demo` with the sandbox, and `ipybox demo` where `srt` is not installed."""
 
 import re
 import subprocess
@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import NODE_MODULES
+from tests.servers import ROOT
 
 PROGRAMS = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
-def run_demo(directory: Path, path: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ipybox", "demo", "--workspace", str(directory)]
+#: What README.md has people run, in this environment.
+MAKE = ("make", "--no-print-directory", "-C", str(ROOT), "demo", f"VENV={sys.prefix}")
+
+
+def run_demo(directory: Path, path: str = PROGRAMS) -> subprocess.CompletedProcess[str]:
+    return run(directory, path, sys.executable, "-m", "ipybox", "demo", "--workspace", str(directory))
+
+
+def run(directory: Path, path: str, *command: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": path, "HOME": str(directory.parent), "COLUMNS": "100"}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
 
@@ -22,7 +29,7 @@ def run_demo(directory: Path, path: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.sandbox
 def test_demo_compares_tokens_and_shows_an_approval_a_denial_and_a_plot(tmp_path: Path):
     workspace = tmp_path / "demo"
-    done = run_demo(workspace, f"{NODE_MODULES / '.bin'}:{PROGRAMS}")
+    done = run(workspace, PROGRAMS, *MAKE, f"ARGS=--workspace {workspace}")
 
     assert done.returncode == 0, done.stderr
     (by_tools,) = re.findall(r"41 JSON tool calls .* ([\d,]+) │", done.stdout)
@@ -39,7 +46,7 @@ def test_demo_compares_tokens_and_shows_an_approval_a_denial_and_a_plot(tmp_path
 @pytest.mark.kernel
 @pytest.mark.slow
 def test_demo_skips_the_sandbox_if_srt_is_missing(tmp_path: Path):
-    done = run_demo(tmp_path / "demo", PROGRAMS)
+    done = run_demo(tmp_path / "demo")
 
     assert done.returncode == 0, done.stderr
     assert "srt is not on PATH: install it with" in done.stdout

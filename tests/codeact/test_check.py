@@ -44,7 +44,13 @@ def test_a_fault_is_named_with_its_place_and_its_remedy(good: Path, case: Case):
     found = [each for each in problems(good) if case.message in each.message and case.remedy in each.remedy]
 
     assert [(each.path, each.line in lines) for each in found] == [(where, True)], list(map(str, problems(good)))
-    assert str(found[0]) in check(workspace=good).splitlines()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: next(iter(table)))
+def test_what_an_agent_sees_lists_all_problems(good: Path, table: dict[str, Case]):
+    spoil(good, next(iter(table.values())))
+
+    assert check(workspace=good).splitlines() == [*map(str, problems(good))] != []
 
 
 @pytest.mark.parametrize("file", [f"{file}.py" for file in FILES])

@@ -31,7 +31,7 @@ from tests.faults.programs import GATEWAY, KERNEL, kill, processes
 from tests.seed import SEED
 from tests.servers import WAIT
 
-STEPS = int(os.environ.get("MODEL_STEPS", "60"))
+STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 
 #: Seconds in which each operation must end.
 BOUND = 45.0
