@@ -30,8 +30,6 @@ from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
-    from mcp_types import Tool
-
     from ipybox.audit.audit import AuditLog
     from ipybox.mcp_client.answers import ToolList
 
@@ -113,16 +111,18 @@ async def generate_mcp_sources(
             "on_progress": on_progress,
         }
         modules, remarks = await _generate(place, server_params, connect_timeout, options)
-        advice = [secret.advice(name) for secret in secrets]
-        if name != server_name:
-            advice.insert(0, f"{server_name!r} is not a Python name: import and call the server as {name!r}")
-        if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
-            advice.append(warning)
         modules.server_name = name
-        modules.advice = [*advice, *remarks]
-        changes = {"added": modules.added, "removed": modules.removed, "changed": modules.changed}
+        if name != server_name:
+            modules.advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
+        for secret in secrets:
+            modules.advice.append(secret.advice(name))
+        if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
+            modules.advice.append(warning)
+        modules.advice += remarks
         record |= {"tools": list(modules.wire_names.values()), "new": modules.new}
-        record |= {name: list(names) for name, names in changes.items() if names}
+        for change in ("added", "removed", "changed"):
+            if names := getattr(modules, change):
+                record[change] = list(names)
     for line in modules.warnings():
         logger.warning("MCP server %s: %s", name, line)
     return modules
@@ -148,32 +148,30 @@ async def _generate(
     client = await asyncio.to_thread(import_installed, "ipybox.mcp_client.client")
     try:
         async with client.MCPClient(server_params, connect_timeout, **options) as session:
-            tools = await session.list_tools()
-            specs, root = [*map(_spec, tools)], options["places"].workspace
+            specs, remarks = _specs(await session.list_tools())
+            root = options["places"].workspace
             generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root)
             closing: Awaitable[None] = session.close()
             modules, _ = await asyncio.gather(generating, closing)
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
-    return modules, _remarks(tools)
+    return modules, remarks
 
 
-def _spec(tool: "Tool") -> ToolSpec:
-    mark = f"{_TASK_ONLY}\n\n" if _is_task_only(tool) else ""
-    description = f"{mark}{tool.description or ''}" if mark else tool.description
-    return ToolSpec(tool.name, description, tool.input_schema, tool.output_schema)
-
-
-def _is_task_only(tool: "Tool") -> bool:
-    return tool.execution is not None and tool.execution.task_support == "required"
-
-
-def _remarks(tools: "ToolList") -> list[str]:
-    """Returns what a user should know of tools that are malformed, or can't be called."""
-    task_only = ", ".join(tool.name for tool in tools if _is_task_only(tool))
-    remarks = [*([f"{task_only}: {_TASK_ONLY}"] if task_only else []), *tools.remarks]
+def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
+    """Returns the definitions of tools, and remarks on those that are malformed or can't be called."""
+    specs: list[ToolSpec] = []
+    task_only: list[str] = []
+    for tool in tools:
+        description = tool.description
+        if tool.execution is not None and tool.execution.task_support == "required":
+            task_only.append(tool.name)
+            description = f"{_TASK_ONLY}\n\n{description or ''}"
+        specs.append(ToolSpec(tool.name, description, tool.input_schema, tool.output_schema))
+    remarks = [*([f"{', '.join(task_only)}: {_TASK_ONLY}"] if task_only else []), *tools.remarks]
+    omitted = [f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else []
     lines = [remark if len(remark) <= _MAX_REMARK else f"{remark[:_MAX_REMARK]}…" for remark in remarks[:_MAX_REMARKS]]
-    return [*lines, *([f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else [])]
+    return specs, lines + omitted
 
 
 def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> WritablePlaces:

@@ -65,9 +65,9 @@ def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
         messages = read_messages(data, request_id)
     except ValueError as exc:
         return [error_reply(request_id, f"the server's response is not an MCP message ({exc}): {_excerpt(data)}")]
-    replies = [message for message in messages if _is_reply(message)]
+    others = [message for message in messages if "method" in message]
+    replies = [message for message in messages if "method" not in message]
     own = next((reply for reply in replies if str(reply["id"]) == str(request_id)), replies[0] if replies else None)
-    others = [message for message in messages if not _is_reply(message)]
     return others if own is None else [*others, {**own, "id": request_id}]
 
 
@@ -104,7 +104,7 @@ def _salvaged(text: str, exc: Exception) -> Wire:
             pass
         else:
             reply = _repaired(value, None)
-            if reply is None or not _is_reply(reply):
+            if reply is None or "method" in reply:
                 raise ValueError("not a reply")
             return reply
     request_id = _request_id(text[start:])
@@ -128,14 +128,12 @@ def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     if not isinstance(value, dict):
         return None
     message = cast(Wire, value)
-    if isinstance(message.get("method"), str) and not _is_reply(message):
+    is_reply = "result" in message or "error" in message
+    if isinstance(message.get("method"), str) and not is_reply:
         return {**message, "jsonrpc": "2.0"}
-    if not (_is_reply(message) or "jsonrpc" in message):
-        return None
     request_id = _id(message.get("id"))
-    if request_id is None:
-        request_id = default_id
-    if request_id is None:
+    request_id = default_id if request_id is None else request_id
+    if request_id is None or not (is_reply or "jsonrpc" in message):
         return None
     error, result = message.get("error"), message.get("result")
     if error is not None:
@@ -145,10 +143,6 @@ def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     return error_reply(
         request_id, f"the server's response contains no result: {_excerpt(encode(message))}", INTERNAL_ERROR
     )
-
-
-def _is_reply(message: Wire) -> bool:
-    return "result" in message or "error" in message
 
 
 def _id(value: Any) -> RequestId | None:

@@ -10,6 +10,7 @@ If the inputs of a package are unchanged, nothing needs to be generated.
 import json
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -53,34 +54,32 @@ def _generator() -> str:
 def meaning_hash(tool: ToolSpec) -> str | None:
     """Returns a hash that two definitions share if they say the same; None if one is nested too deeply to tell."""
     try:
-        return _hash([tool.name, tool.description, _schema(tool.input_schema), _schema(tool.output_schema)])
+        return _hash([tool.name, tool.description, _said(tool.input_schema), _said(tool.output_schema)])
     except RecursionError:
         return None
 
 
-def _schema(schema: Any) -> Any:
+def _said(schema: Any) -> Any:
     """Returns a schema in which each list that has no order is a sorted list of hashes.
 
     Only keywords of schemas count, not equal names of properties, or within values such as defaults.
     """
     if not is_object(schema):
         return schema
-    return {keyword: _said(keyword, value, schema) for keyword, value in schema.items()}
-
-
-def _said(keyword: str, value: Any, schema: Schema) -> Any:
-    if keyword == "default":
-        return _default(value, schema)
-    if isinstance(value, list):
-        items = elements(value)
-        if keyword in _SCHEMAS:
-            return _unordered([_schema(each) for each in items])
-        return _unordered(items) if keyword in _VALUES else items
-    if keyword in _SCHEMA:
-        return _schema(value)
-    if keyword in _SCHEMAS_BY_NAME:
-        return {name: _schema(each) for name, each in value.items()} if is_object(value) else value
-    return value
+    said: Schema = {}
+    for keyword, value in schema.items():
+        if keyword == "default":
+            value = _default(value, schema)
+        elif keyword in _SCHEMAS and isinstance(value, list):
+            value = _unordered(map(_said, elements(value)))
+        elif keyword in _VALUES and isinstance(value, list):
+            value = _unordered(elements(value))
+        elif keyword in _SCHEMA:
+            value = _said(value)
+        elif keyword in _SCHEMAS_BY_NAME and is_object(value):
+            value = dict(zip(value, map(_said, value.values()), strict=True))
+        said[keyword] = value
+    return said
 
 
 def _default(value: Any, schema: Schema) -> Any:
@@ -100,7 +99,7 @@ def _is_of_sets(schema: Schema) -> bool:
     return bool(arrays) and all(each.get("uniqueItems") is True for each in arrays)
 
 
-def _unordered(items: list[Any]) -> list[str]:
+def _unordered(items: Iterable[Any]) -> list[str]:
     # Hashes, so that the text of nested lists is not sorted again at each level.
     return sorted(map(_hash, items))
 

@@ -47,18 +47,9 @@ def check_generated(parent: Directory, place: Path) -> None:
     Raises:
         FileExistsError: If something else is there.
     """
-    for _ in range(_ATTEMPTS):
-        try:
-            before = parent.stat(place.name)
-        except FileNotFoundError:
+    for _ in range(_ATTEMPTS):  # another generation may just replace it
+        if not _exists(parent, place.name) or _has_manifest(parent, place.name):
             return
-        if stat.S_ISDIR(before.st_mode) and _has_manifest(parent, place.name):
-            return
-        with suppress(FileNotFoundError):
-            after = parent.stat(place.name)
-            # The inode number alone is not enough: that of a removed directory is used again.
-            if (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns):
-                break  # otherwise another generation has just replaced it
     raise FileExistsError(_complaint(parent, place))
 
 

@@ -18,7 +18,7 @@ _MAX_PATTERN = 500
 
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "divisibleBy"}
 #: Keywords of all drafts that demand something of values of one kind only.
-_OF_KIND: dict[str, set[str]] = {
+OF_KIND: dict[str, set[str]] = {
     "string": {"minLength", "maxLength", "pattern"},
     "integer": _BOUNDS,
     "number": _BOUNDS,
@@ -30,8 +30,10 @@ _OF_KIND: dict[str, set[str]] = {
         "properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties",
         "propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
     },
+    "boolean": set(),
+    "null": set(),
 }  # fmt: skip
-_OF_SOME_KIND = set[str]().union(*_OF_KIND.values())
+_OF_SOME_KIND = set[str]().union(*OF_KIND.values())
 #: Those of them that say what types say: the parts of arrays and objects.
 _PARTS = {"items", "properties", "required", "additionalProperties"}
 #: Keywords that demand something of any value.
@@ -58,19 +60,22 @@ _DIFFERENT = re.compile(
 def demands(schema: Schema, kinds: list[str]) -> set[str]:
     """The keywords of a schema, other than `type`, that demand something of values of these kinds, or of all kinds."""
     said = schema.keys() & (OF_ALL | _OF_SOME_KIND)
-    return said - _OF_SOME_KIND.difference(*(_OF_KIND.get(kind, ()) for kind in kinds)) if kinds else said
+    return said - _OF_SOME_KIND.difference(*map(OF_KIND.__getitem__, kinds)) if kinds else said
 
 
-def limiting(schema: Schema, kind: str) -> list[str]:
+def limiting(schema: Schema, kind: str) -> set[str]:
     """The keywords that limit the values of a kind: all that demand something and say nothing of their parts."""
-    return [name for name in schema.keys() & _OF_KIND[kind] - _PARTS if not _is_idle(name, schema[name])]
-
-
-def _is_idle(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        # In draft 4, `exclusiveMinimum` is a flag of `minimum`.
-        return name.startswith("exclusive") or (name == "uniqueItems" and not value)
-    return value == 0 and name in ("minLength", "minItems", "minProperties")
+    limits = schema.keys() & OF_KIND[kind] - _PARTS
+    for name in [*limits]:
+        value = schema[name]
+        if isinstance(value, bool):
+            # In draft 4, `exclusiveMinimum` is a flag of `minimum`.
+            idle = name.startswith("exclusive") or (name == "uniqueItems" and not value)
+        else:
+            idle = value == 0 and name in ("minLength", "minItems", "minProperties")
+        if idle:
+            limits.remove(name)
+    return limits
 
 
 def string_limits(schema: Schema) -> Constraints:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ipybox.mcp_apigen.schema.constraints import (
     OF_ALL,
+    OF_KIND,
     at_most,
     demands,
     limiting,
@@ -41,7 +42,6 @@ from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, is_text
 _MAX_OPTIONS = 40
 _MAX_STEPS = 20_000
 _MAX_NOTE = 100
-_KINDS = ("string", "integer", "number", "boolean", "null", "array", "object")
 
 
 def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
@@ -267,7 +267,7 @@ def description_of(schema: Schema) -> str:
 def _kinds(schema: Schema) -> list[str]:
     """The kinds of values that a schema allows; none, if it doesn't say or uses words of its own."""
     kinds = strings(schema.get("type"))
-    return kinds if set(kinds) <= {*_KINDS} and len(kinds) >= len(elements(schema.get("type"))) else []
+    return kinds if OF_KIND.keys() >= {*kinds} and len(kinds) >= len(elements(schema.get("type"))) else []
 
 
 def _texts(branch: Any) -> list[str]:
