@@ -39,11 +39,7 @@ def generate_package(
 
 
 def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
-    """Checks that nothing but a generated package is at `place`.
-
-    Raises:
-        FileExistsError: If something else is there.
-    """
+    """Raises a FileExistsError if anything but a generated package is at `place`."""
     with (
         suppress(FileNotFoundError),
         open_directory(place.parent, untrusted_root=untrusted_root, create=False) as parent,
@@ -52,12 +48,7 @@ def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
 
 
 def write_package(place: Path, files: dict[str, str], *, untrusted_root: Path | None = None) -> ToolModules:
-    """Writes a package of these files to `place`, and replaces a generated one; see `generate_mcp_sources`.
-
-    Args:
-        place: The directory of the package.
-        files: The result of `render_package`.
-        untrusted_root: See `generate_mcp_sources`.
+    """Writes a package of the files of `render_package` to `place`, and replaces a generated one.
 
     Raises:
         FileExistsError: If something that was not generated is there, or too many files.

@@ -58,12 +58,7 @@ class ToolList(list[Tool]):
 
 
 def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], None]) -> None:
-    """Repairs lists of tools that a session, once it is initialized, receives, and hides results of calls from the SDK.
-
-    Args:
-        session: The session.
-        on_remarks: Called with what is missing in a list.
-    """
+    """Repairs the lists of tools of an initialized session, and hides results of calls from the SDK."""
     # The SDK has no hook of its own between the wire and its validation.
     dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
     send = dispatcher.send_raw_request
@@ -81,12 +76,7 @@ def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], Non
 
 
 def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
-    """Returns a page of the list that the SDK accepts, and remarks on what is missing in it.
-
-    Args:
-        page: The server's answer.
-        version: The version of the protocol.
-    """
+    """Returns a page of the list that the SDK accepts in a version of the protocol, and remarks on what is missing."""
     listed = page.get("tools")
     if not isinstance(listed, list | None):
         return page, []
@@ -191,15 +181,11 @@ def _shown(name: str) -> str:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool returned.
+    """What a tool returned."""
 
-    Attributes:
-        content: Its blocks as JSON. Text and images have the form of MCP; others are as the server sent them.
-        structured_content: Its structured content, of any kind; None without any.
-        is_error: Whether the call failed.
-    """
-
+    #: Blocks of text and images in the form of MCP; others are as the server sent them.
     content: list[JSON]
+    #: Of any kind; None without any.
     structured_content: Any
     is_error: bool
 

@@ -30,11 +30,7 @@ _LAST_ID = re.compile(rf"{_VERSION}\s*+,\s*+{_ID}\s*+\}}\s*+\Z")
 
 
 def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire]:
-    """Returns the messages in a line or an event: usually one, or a batch.
-
-    Args:
-        data: The line, or the data of the event.
-        default_id: The id of replies that have none.
+    """Returns the messages in a line or an event: usually one, or a batch. Replies without an id get `default_id`.
 
     Raises:
         ExcessError: If it holds too many values.

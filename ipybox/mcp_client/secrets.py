@@ -16,15 +16,11 @@ from ipybox.support.placeholders import variables
 
 @dataclass(frozen=True)
 class LiteralSecret:
-    """A secret in plain text.
+    """A secret in plain text."""
 
-    Attributes:
-        place: Its place in the parameters.
-        name: Its name there: a variable, an option, a header.
-        value: The secret.
-    """
-
+    #: Its place in the parameters.
     place: str
+    #: Its name there: a variable, an option, a header.
     name: str
     value: str
 

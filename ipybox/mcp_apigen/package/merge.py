@@ -20,20 +20,16 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord,
 
 @dataclass(frozen=True)
 class MergedPackage:
-    """A new package, and the fate of the old one's files.
-
-    Attributes:
-        manifest: The manifest of the new package.
-        files: Its files, with the additions of the old ones.
-        discardable: Files of the old package that can be discarded.
-        generated: All names of generated files, old and new.
-        parked: Hidden names for modules of tools that the server no longer has.
-    """
+    """A new package, and the fate of the old one's files."""
 
     manifest: Manifest
+    #: The new files, with the additions of the old ones.
     files: dict[str, bytes]
-    discardable: frozenset[str]
-    generated: frozenset[str]
+    #: Files of the old package that can be discarded.
+    discardable: set[str]
+    #: All names of generated files, old and new.
+    generated: set[str]
+    #: Hidden names for modules of tools that the server no longer has.
     parked: dict[str, str]
 
 
@@ -67,7 +63,7 @@ def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
             parked[file], kept[name] = name, record
     manifest = manifest.model_copy(update={"parked": kept})
     files[MANIFEST] = manifest.text().encode()
-    return MergedPackage(manifest, files, frozenset(discardable), frozenset(before.generated | new.keys()), parked)
+    return MergedPackage(manifest, files, discardable, before.generated | new.keys(), parked)
 
 
 def hidden(name: str, is_taken: Callable[[str], bool]) -> str:

@@ -42,11 +42,7 @@ def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: Ex
 
 
 def check_generated(parent: Directory, place: Path) -> None:
-    """Checks that `place` is empty or a generated package.
-
-    Raises:
-        FileExistsError: If something else is there.
-    """
+    """Raises a FileExistsError if anything but a generated package is at `place`."""
     for _ in range(_ATTEMPTS):  # another generation may just replace it
         if not _exists(parent, place.name) or _has_manifest(parent, place.name):
             return

@@ -106,6 +106,8 @@ class _SchemaParser:
                 self.exact &= len(said) == 1
                 return self._union(schema, keyword, hint, depth)
         self.exact &= said.isdisjoint(OF_ALL) if kinds else not said
+        if len(kinds) == 1:
+            return self._of_kind(kinds[0], schema, hint, depth)
         if not kinds:
             # Whatever such a schema demands, it demands only of values that happen to be of the type.
             kinds = ["object"] if "properties" in schema else ["array"] if "items" in schema else []

@@ -79,7 +79,8 @@ class Resolver:
         if key in trail or len(trail) > _MAX_CHAIN:
             raise UnresolvedReference("a $ref points to itself")
         if key not in self._flat:
-            self._flat[key] = self._flatten(schema, (*trail, key))
+            nested = "$ref" in schema or "allOf" in schema
+            self._flat[key] = self._flatten(schema, (*trail, key)) if nested else schema
             self._kept.append(schema)
         return self._flat[key]
 
