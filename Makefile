@@ -120,14 +120,14 @@ typecheck: $(VENV)/dev.stamp .npm/dev.stamp
 BENCH = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks
 RESULTS := benchmarks/results.json
 bench: $(VENV)/dev.stamp .npm/dev.stamp .venv-peer/stamp
-	$(BENCH) --performance --peer .venv-peer/bin/python --json $(RESULTS) $(ARGS); status=$$?; \
-		$(BENCH).performance write $(RESULTS) && exit $$status
+	$(BENCH) --peer .venv-peer/bin/python --json $(RESULTS) $(ARGS); status=$$?; \
+		$(BENCH).performance $(RESULTS) && exit $$status
 
 # All of it once, with less of everything and without the peer, to see that it works.
 bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
 	@mkdir -p .bench
-	$(BENCH) --performance --quick --json .bench/results.json $(ARGS)
-	$(BENCH).performance write .bench/results.json --docs .bench
+	$(BENCH) --quick --json .bench/results.json $(ARGS)
+	$(BENCH).performance .bench/results.json --docs .bench
 
 # Kernels on the cluster of `make cluster` and of this machine, for three minutes on a quiet machine.
 bench-cluster: $(VENV)/dev.stamp .npm/dev.stamp

@@ -4,10 +4,7 @@
        │            │               │ spawn, ask
        │            │               ▼
        │            │      subject ──► subjects/*.py, each in a fresh interpreter of its own
-       │            └────► context ──► example: scripts for the real Claude Code (tests/claude)
-       │                      └──────► conversation: what it sent
-       └──► results ──► report (terminal), performance/ (docs/performance.md, history)
+       └──► results ──► report (terminal), performance/ (docs/performance.md)
 
-A measurement is a function that starts subjects, has them do something in turns, and returns the samples. Of the
-context it counts bytes: nothing is timed there, and once is enough.
+A measurement is a function that starts subjects, has them do something in turns, and returns the samples.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.machine import commit, machine, package_versions
-from benchmarks.measurement import SHOWN, Measurement, Setting, Side, UnavailableError
+from benchmarks.measurement import Measurement, Setting, Side, UnavailableError
 from benchmarks.report import remarks, table
 from benchmarks.results import Missing, Results, Row, row
 from benchmarks.subject import SubjectError, installed
@@ -25,9 +25,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m benchmarks", description="Compares ipybox with its floors.")
     arguments.add_argument("--rounds", type=int, default=5, metavar="N", help="how often the sides take turns")
     names = [measurement.name for measurement in SUITE]
-    picked = arguments.add_mutually_exclusive_group()
-    picked.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
-    picked.add_argument("--performance", action="store_true", help="what docs/performance.md shows")
+    arguments.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
     arguments.add_argument("--quick", action="store_true", help="once, with less of all, to see that everything works")
     arguments.add_argument("--peer", metavar="PYTHON", help="an interpreter that has an earlier ipybox, see README.md")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="where to write all samples")
@@ -57,12 +55,7 @@ def main() -> None:
         rows=[],
         missing=[],
     )
-    picked = [
-        measurement
-        for measurement in SUITE
-        if (arguments.only is None or measurement.name in arguments.only)
-        and (not arguments.performance or measurement.group in SHOWN)
-    ]
+    picked = [measurement for measurement in SUITE if arguments.only is None or measurement.name in arguments.only]
     try:
         _measure_all(picked, Setting(rounds, interpreters, arguments.quick), results)
     finally:
@@ -113,7 +106,7 @@ def _command(arguments: argparse.Namespace) -> str:
     """Returns the command without names of files."""
     words = ["python -m benchmarks", *([] if arguments.quick else [f"--rounds {arguments.rounds}"])]
     words += [f"--only {' '.join(arguments.only)}"] if arguments.only else []
-    words += [f"--{name}" for name in ("performance", "quick") if getattr(arguments, name)]
+    words += ["--quick"] if arguments.quick else []
     words += ["--peer PYTHON"] if arguments.peer is not None else []
     return " ".join(words)
 

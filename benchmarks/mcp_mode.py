@@ -166,27 +166,15 @@ class Server:
         return seconds
 
 
-def initialize(command: list[str], directory: Path) -> list[float]:
-    """Returns the seconds from the spawn of a server to its answer to `initialize`."""
-    with initialized(command, directory) as server:
-        return [server.age]
-
-
-@contextmanager
-def initialized(command: list[str], directory: Path) -> Generator[Subject]:
-    """Runs a server that has answered `initialize`."""
-    with Subject(command, directory) as server:
-        server.send(INITIALIZE)
-        _await_answer(server, 0)
-        yield server
-
-
 @contextmanager
 def running(command: list[str]) -> Generator[Subject]:
+    """Runs a server that has answered `initialize`."""
     with (
         tempfile.TemporaryDirectory(prefix="ipybox-bench-", ignore_cleanup_errors=True) as directory,
-        initialized(command, Path(directory)) as server,
+        Subject(command, Path(directory)) as server,
     ):
+        server.send(INITIALIZE)
+        _await_answer(server, 0)
         yield server
 
 

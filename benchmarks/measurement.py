@@ -11,12 +11,8 @@ Side = Literal["ipybox", "floor", "peer"]
 
 Unit = Literal["s", "calls/s", "B", "MiB"]
 
-#: Measurements of a group have a plot in common. Those of the last three need more than Python: npm's Claude Code, an
-#: index of packages, Docker.
-Group = (
-    Literal["start", "cells", "sessions", "tool calls", "data", "MCP server", "end", "memory", "age", "sandbox"]
-    | Literal["plugin", "docker"]
-)
+#: Measurements of a group have a plot in common.
+Group = Literal["start", "cells", "sessions", "tool calls", "data", "MCP server", "end", "memory", "age", "sandbox"]
 
 #: What `docs/performance.md` shows, in its order.
 SHOWN: tuple[Group, ...] = (

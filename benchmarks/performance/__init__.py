@@ -1,7 +1,4 @@
-"""What becomes of the results of a run: a page with plots in `docs/`, and a history.
+"""Makes a page with plots in `docs/` of the results of a run: `__main__` writes what `page` and `plots` return.
 
-    __main__ ──► page ──► plots
-        └──────► history
-
-`python -m benchmarks --performance --json FILE` makes the results; nothing is measured here.
+`python -m benchmarks --json FILE` makes the results; nothing is measured here.
 """

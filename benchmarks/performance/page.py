@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.figures import factor, figure
 from benchmarks.measurement import SHOWN, Group
-from benchmarks.performance.history import Change, Entry
 from benchmarks.results import Results, Row
 
 TITLES: dict[Group, str] = {
@@ -53,14 +52,12 @@ say. Its figures mean little.
 """
 
 
-def page(results: Results, plots: Mapping[Group, str], earlier: Entry | None, changes: Sequence[Change]) -> str:
+def page(results: Results, plots: Mapping[Group, str]) -> str:
     """Returns the page.
 
     Args:
         results: What it shows.
         plots: The link to the plot of each group.
-        earlier: The run that the results were compared with, if any.
-        changes: What differs from that run.
     """
     parts = [
         INTRODUCTION.format(
@@ -77,8 +74,6 @@ def page(results: Results, plots: Mapping[Group, str], earlier: Entry | None, ch
             parts.append("\n".join(_section(group, rows, plots.get(group))))
     if results.missing:
         parts.append("\n".join(_missing(results)))
-    if earlier is not None:
-        parts.append("\n".join(_compared(earlier, changes)))
     return "\n".join(parts)
 
 
@@ -141,16 +136,6 @@ def _missing(results: Results) -> Iterator[str]:
     yield "## Not measured"
     yield ""
     yield from (f"- {each.what} (`{each.name}`): {each.reason}" for each in results.missing)
-    yield ""
-
-
-def _compared(earlier: Entry, changes: Sequence[Change]) -> Iterator[str]:
-    yield f"## Compared with {earlier.title}"
-    yield ""
-    if not changes:
-        yield "No figure differs by more than the noise of two runs."
-    for change in changes:
-        yield f"- {change}"
     yield ""
 
 

@@ -1,6 +1,5 @@
-"""Measurements, their results, the page and the plots that are made of them, and the history; nothing is measured."""
+"""Measurements, their results, the page and the plots that are made of them; nothing is measured."""
 
-import json
 import re
 import subprocess
 import sys
@@ -13,8 +12,6 @@ import pytest
 from benchmarks.figures import describe, figure
 from benchmarks.measurement import SHOWN, Limit, Measurement, Samples, Setting, Side, Unit, take_turns
 from benchmarks.performance.__main__ import main
-from benchmarks.performance.history import compare, entry
-from benchmarks.performance.page import page
 from benchmarks.results import Results, read_results, row
 from benchmarks.suite import SUITE
 
@@ -29,14 +26,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 def results() -> Results:
     """The results of the run that docs/performance.md shows."""
     return read_results(RESULTS)
-
-
-@pytest.fixture
-def whole(results: Results, tmp_path: Path) -> Path:
-    """A file with the results as those of a whole run, which alone is recorded."""
-    path = tmp_path / "whole.json"
-    path.write_text(results.model_copy(update={"quick": False}).model_dump_json())
-    return path
 
 
 def measurement(unit: Unit = "s", *limits: Limit) -> Measurement:
@@ -136,7 +125,7 @@ def test_a_file_without_results_is_a_line_and_an_exit_code(
     path = tmp_path / "results.json"
     if content is not None:
         path.write_text(content)
-    assert run(monkeypatch, "write", path, "--docs", tmp_path) == 2
+    assert run(monkeypatch, path, "--docs", tmp_path) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(f"benchmarks.performance: {path}")
     assert problem in printed
@@ -144,7 +133,7 @@ def test_a_file_without_results_is_a_line_and_an_exit_code(
 
 def test_the_page_in_docs_is_what_its_results_make(tmp_path: Path) -> None:
     # In a process of its own, because matplotlib keeps the files of fonts open.
-    command = [sys.executable, "-m", "benchmarks.performance", "write", RESULTS, "--docs", tmp_path]
+    command = [sys.executable, "-m", "benchmarks.performance", RESULTS, "--docs", tmp_path]
     subprocess.run(command, cwd=ROOT, check=True, timeout=60)
     assert (tmp_path / "performance.md").read_text() == (DOCS / "performance.md").read_text()
     written, kept = (sorted(path.name for path in (each / "performance").iterdir()) for each in (tmp_path, DOCS))
@@ -178,85 +167,3 @@ def test_a_plot_has_its_figures_as_text_and_a_dark_scheme(results: Results) -> N
         assert {figure(each.median("ipybox"), each.unit) for each in rows} <= texts
         assert {curve.name for each in rows for curve in each.curves} <= texts
         assert any("prefers-color-scheme: dark" in (style.text or "") for style in plot.iter(f"{SVG}style"))
-
-
-def slower(results: Results, name: str, times: float) -> Results:
-    """Returns the results of another commit in which one figure differs."""
-    made = results.model_copy(deep=True, update={"commit": "abcdef0", "quick": False})
-    (changed,) = (each for each in made.rows if each.name == name)
-    changed.samples["ipybox"] = [value * times for value in changed.samples["ipybox"]]
-    return made
-
-
-@pytest.mark.parametrize(
-    ("name", "times", "worse"),
-    [
-        pytest.param("execute", 1.5, True, id="slower"),
-        pytest.param("execute", 0.5, False, id="faster"),
-        pytest.param("threads", 0.5, True, id="lower rate"),
-        pytest.param("threads", 2.0, False, id="higher rate"),
-    ],
-)
-def test_the_history_shows_what_became_worse(
-    results: Results,
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    times: float,
-    worse: bool,
-) -> None:
-    history, other = tmp_path / "history.jsonl", tmp_path / "other.json"
-    other.write_text(slower(results, name, times).model_dump_json())
-    assert run(monkeypatch, "--history", history, "record", whole) == 0
-    capsys.readouterr()
-    assert run(monkeypatch, "--history", history, "compare", other) == int(worse)
-    _, change = capsys.readouterr().out.splitlines()
-    factor = max(times, 1 / times)
-    assert change == f"  {name}: relative to the floor {factor:.2f} times {'worse' if worse else 'better'}"
-
-    now = read_results(other)
-    assert f"- {change.strip()}\n" in page(now, {}, entry(results), compare(entry(results), entry(now)))
-    assert run(monkeypatch, "--history", history, "record", other) == 0
-    assert run(monkeypatch, "--history", history, "compare") == int(worse)
-
-
-def test_differences_within_the_noise_and_of_another_machine_are_no_changes(results: Results) -> None:
-    before = entry(results)
-    assert compare(before, entry(slower(results, "execute", 1.15))) == []
-    now = entry(slower(results, "execute", 9))
-    now.measured["execute"].floor = "another floor"
-    (change,) = compare(before, now)
-    assert change.what == "as a figure"
-    now.machine.cores += 1
-    assert compare(before, now) == []
-
-
-def test_a_run_is_recorded_once(
-    results: Results, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    history = tmp_path / "history.jsonl"
-    assert [run(monkeypatch, "--history", history, "record", whole) for _ in range(2)] == [0, 2]
-    (line,) = history.read_text().splitlines()
-    assert json.loads(line)["measured"].keys() == {each.name for each in results.rows}
-    assert f"{history} has a line for commit {results.commit} already" in capsys.readouterr().err
-
-
-def test_a_quick_run_is_not_recorded(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    history, quick = tmp_path / "history.jsonl", tmp_path / "quick.json"
-    quick.write_text(results.model_copy(update={"quick": True}).model_dump_json())
-    assert run(monkeypatch, "--history", history, "record", quick) == 2
-    assert not history.exists()
-    assert "a quick run is not recorded" in capsys.readouterr().err
-
-
-def test_a_broken_line_of_the_history_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    history = tmp_path / "history.jsonl"
-    history.write_text("{}\n")
-    assert run(monkeypatch, "--history", history, "compare") == 2
-    assert capsys.readouterr().err == f"benchmarks.performance: {history}:1: Field required\n"

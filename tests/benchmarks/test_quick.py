@@ -58,7 +58,7 @@ def test_the_page_shows_what_a_quick_run_has_measured(tmp_path: Path) -> None:
         assert all(value > 0 for side in ("ipybox", "floor") for value in row.samples[side]), row.name
         assert all(limit.holds is not None or "peer" in limit.text for limit in row.limits), row.name
 
-    written = run("benchmarks.performance", "write", results, "--docs", tmp_path)
+    written = run("benchmarks.performance", results, "--docs", tmp_path)
     assert written.returncode == 0, written.stderr
     page = (tmp_path / "performance.md").read_text()
     assert all(f"`{row.name}`" in page for row in found.rows)
