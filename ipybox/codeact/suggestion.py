@@ -6,7 +6,8 @@ workspace, so that it can contain only what code in the kernel could have writte
 
 import ast
 import json
-from collections.abc import Collection, Iterator
+import symtable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ SHOWN = 6000
 _MODULES = ("pydantic", "typing")
 _CALLS = ("Field",)
 _IMPORTED = ("BaseModel", "Field", "RootModel")
+
+#: The rest of what fields consist of.
+_PLAIN = (
+    *(ast.alias, ast.Pass, ast.Name, ast.Load, ast.Store, ast.Constant, ast.keyword, ast.Tuple, ast.List),
+    *(ast.Subscript, ast.BinOp, ast.BitOr),
+)
 
 _APPENDED = '''
 
@@ -73,7 +80,8 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     from ipybox.guest.tools.client import infer_models
 
     body = json.dumps(decoded.values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    models = _models(infer_models(body), _taken(found.module.tree))
+    taken = symtable.symtable(found.module.text, found.module.path, "exec").get_identifiers()
+    models = _models(infer_models(body), taken)
     root = library.workspace.root
     parser = root / f"{found.name.path(MCPPARSE)}.py"
     parser.parent.mkdir(parents=True, exist_ok=True)
@@ -114,22 +122,6 @@ def _parser(tool: McpTool, samples: Samples) -> str:
     )
 
 
-def _taken(tree: ast.Module) -> set[str]:
-    """The names at the top of a tool's module, which no model may have."""
-    bound: set[str] = set()
-    for node in tree.body:
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                bound.add(name)
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                bound |= {each.asname or each.name for each in names}
-            case ast.Assign(targets=targets):
-                bound |= {each.id for each in targets if isinstance(each, ast.Name)}
-            case _:
-                pass
-    return bound
-
-
 def _models(source: str, taken: Collection[str]) -> str:
     """Returns the models, which are fields and nothing else, under names that are free.
 
@@ -137,68 +129,38 @@ def _models(source: str, taken: Collection[str]) -> str:
         ValueError: If there is anything else in them.
     """
     tree = ast.parse(source)
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    if strange := next(_strange(tree), None):
-        raise ValueError(f"the inferred code is not a model: line {strange.lineno}: {ast.unparse(strange)[:100]}")
+    for node in tree.body:
+        if not all(map(_is_harmless, ast.walk(node))):
+            raise ValueError(f"the inferred code is not a model: line {node.lineno}: {ast.unparse(node)[:100]}")
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     renamed: dict[str, str] = {}
     for name in classes:
         new = name
         while new in taken or new in _IMPORTED or (new != name and new in classes):
             new += "Model"
         renamed[name] = new
+    for name, model in classes.items():
+        model.name = renamed[name]
+        # Not in the values: the `Field` that they call is pydantic's.
+        annotations = (field.annotation for field in model.body if isinstance(field, ast.AnnAssign))
+        for each in (each for annotation in annotations for each in ast.walk(annotation)):
+            if isinstance(each, ast.Name):
+                each.id = renamed.get(each.id, each.id)
     # The tool's module imports `Field` already, if at all, from where it is the same.
-    tree = _Renaming(renamed).visit(tree)
-    imports = [ast.unparse(node) for node in tree.body if not isinstance(node, ast.ClassDef)]
-    parts = [ast.unparse(node) for node in tree.body if isinstance(node, ast.ClassDef)]
-    return "\n\n\n".join(["\n".join(imports), *parts])
-
-
-def _strange(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The statements that models do not need."""
-    for node in tree.body:
-        match node:
-            case ast.ImportFrom(module=module) if module in _MODULES:
-                pass
-            case ast.ClassDef(name=name, keywords=[], decorator_list=[]) if name.isidentifier():
-                yield from (each for each in node.body if not _is_field(each))
-            case _:
-                yield node
-
-
-def _is_field(node: ast.stmt) -> bool:
-    match node:
-        case ast.Pass():
-            return True
-        case ast.AnnAssign(target=ast.Name(), annotation=annotation, value=value):
-            called = [each for part in (annotation, value) if part for each in ast.walk(part)]
-            return all(_is_harmless(each) for each in called)
-        case _:
-            return False
+    imports = [ast.unparse(node) for node in tree.body if node not in classes.values()]
+    return "\n\n\n".join(["\n".join(imports), *map(ast.unparse, classes.values())])
 
 
 def _is_harmless(node: ast.AST) -> bool:
+    """Returns whether models may consist of such nodes."""
     match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name in _CALLS
-        case ast.Name() | ast.Constant() | ast.Subscript() | ast.BinOp() | ast.BitOr() | ast.Load() | ast.keyword():
+        case ast.ImportFrom(module=module):
+            return module in _MODULES
+        case ast.ClassDef(keywords=[], decorator_list=[]):
             return True
-        case ast.Tuple() | ast.List():
-            return True
+        case ast.AnnAssign(target=target):
+            return isinstance(target, ast.Name)
+        case ast.Call(func=function):
+            return isinstance(function, ast.Name) and function.id in _CALLS
         case _:
-            return False
-
-
-class _Renaming(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str]):
-        self._names = names
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.name = self._names[node.name]
-        for statement in node.body:
-            if isinstance(statement, ast.AnnAssign):
-                statement.annotation = self.visit(statement.annotation)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = self._names.get(node.id, node.id)
-        return node
+            return isinstance(node, _PLAIN)
