@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ipybox.codeact.interface import interface, short_interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
-from ipybox.codeact.search import search
+from ipybox.codeact.search import named, search
 from ipybox.codeact.source import UnreadableError
 from ipybox.codeact.tool_info import ToolInfo, cut, gentool_cards, mcp_cards
 from ipybox.support.printable import printable
@@ -58,13 +58,14 @@ def tools(*queries: str, workspace: Path | str = ".") -> str:
 
 def _answer(cards: list[ToolInfo], query: str) -> str:
     path = query.replace("/", ".").removesuffix(".py")
+    if found := named(cards, path):
+        if path.rpartition(".")[2] == found[0].name.tool:
+            return _named(found)
+        return "\n".join(_lines(found, short=len(found) > MANY))
     root, _, rest = path.partition(".")
-    among = [card for card in cards if card.root == root] if root in (GENTOOLS, MCPTOOLS) else cards
-    name = rest if among is not cards else path
-    if named := [card for card in among if name in (str(card.name), card.name.tool)]:
-        return _named(named)
-    if listed := [card for card in among if name in (card.name.category, "")]:
-        return "\n".join(_lines(listed, short=len(listed) > MANY))
+    among, name = (
+        ([card for card in cards if card.root == root], rest) if root in (GENTOOLS, MCPTOOLS) else (cards, path)
+    )
     if not cards:
         return _overview(cards)
     if "." in name and all(map(str.isidentifier, name.split("."))):

@@ -1,6 +1,7 @@
 """The words of tools and of those who look for them, and which of them mean the same: general ones, of no server."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -52,78 +53,49 @@ _GROUPS = (
     "image picture photo media audio video screenshot, timezone zone, time date hour clock day, "
     "current authenticated own, "
     # People, and what they may do.
-    "star favorite bookmark like, starred favorite bookmarked, "
-    "user people person developer account profile username me, member people person user belong membership, "
+    "star favorite bookmark like, user people person developer account profile username me, "
+    "member people person user belong membership, "
     "collaborator contributor maintainer member people access permission, "
     "allowed permitted accessible access permission, team group, notification inbox, "
-    "alert warning vulnerability finding, finding problem, security vulnerability vulnerable cve, "
-    "advisory vulnerability cve, secret credential token password key leaked exposed, "
+    "alert warning vulnerability finding, finding problem, security advisory vulnerability vulnerable cve, "
+    "secret credential token password key leaked exposed, "
     # Messages, tables, pages.
-    "discussion forum topic thread conversation, thread conversation, comment remark note message, "
+    "discussion forum topic thread conversation, comment remark note message, "
     "release version, tag version, label tag, type kind category, latest newest recent last, "
     "pending draft unfinished, multiple several many batch bulk, modified changed, size big biggest large largest, "
     "gist snippet, message mail email, channel room chat, event meeting appointment calendar, row record entry, "
     "column field, page document article, url link address, web internet online website, "
     "setting option preference configuration, count number total, "
 )
-_SYNONYMS = tuple(map(_listed, _GROUPS.rstrip(", ").split(",")))
 
-#: Verbs of tools and queries that change something, by how they do.
-_CHANGES = {
-    "create": frozenset(_listed(_CREATE)),
-    "update": frozenset(_listed(f"{_UPDATE} move rename close reopen assign reorder")),
-    "delete": frozenset(_listed(_DELETE)),
-    "other": frozenset(
-        _listed(
-            "write manage trigger rerun retry restart submit approve cancel abort upload save resolve unresolve undo"
-        )
-    ),
-}
+#: Verbs of tools and queries that change something.
+_CHANGING = frozenset(
+    _listed(
+        f"{_CREATE} {_UPDATE} {_DELETE} move rename close reopen assign reorder write manage trigger rerun retry "
+        "restart submit approve cancel abort upload save resolve unresolve undo"
+    )
+)
 #: The same for verbs that are nouns or adjectives, too: only as the first word are they a verb.
-_MAYBE_CHANGES = {
-    "create": frozenset(_listed("new comment reply react request answer ask post report file link share review leave")),
-    "update": frozenset(_listed("mark label tag sync")),
-    "delete": frozenset(_listed("clear")),
-    "other": frozenset(
-        _listed(
-            "run start stop star unstar fork copy merge squash push dismiss stage unstage commit reset watch mute "
-            "subscribe unsubscribe put store overwrite send publish"
-        )
-    ),
-}
+_MAYBE_CHANGING = frozenset(
+    _listed(
+        "new comment reply react request answer ask post report file link share review leave mark label tag sync "
+        "clear run start stop star unstar fork copy merge squash push dismiss stage unstage commit reset watch mute "
+        "subscribe unsubscribe put store overwrite send publish"
+    )
+)
 #: Verbs of tools that only look.
 READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
-#: Verbs of tools and queries: what is done, rather than with what.
-VERBS = READING.union(*_CHANGES.values())
 
-#: What short forms stand for.
-_SHORT_FORMS = {
-    "pr": "pull request",
-    "prs": "pull requests",
-    "repo": "repository",
-    "repos": "repositories",
-    "org": "organization",
-    "orgs": "organizations",
-    "dir": "directory",
-    "dirs": "directories",
-    "info": "information",
-    "tz": "timezone",
-    "db": "database",
-    "config": "configuration",
-    "env": "environment",
-    "msg": "message",
-    "mkdir": "create directory",
-}
-#: Words that name one thing together: a pull request is no request.
-_COMPOUNDS = {
-    "pull request": "pullrequest",
-    "merge request": "pullrequest",
-    "sub issue": "subissue",
-    "sub task": "subissue",
-    "child issue": "subissue",
-    "time zone": "timezone",
-    "user name": "username",
-}
+#: Short forms, each with what it stands for.
+_SHORT_FORMS = (
+    "pr pull request, prs pull requests, repo repository, repos repositories, org organization, orgs organizations, "
+    "dir directory, dirs directories, info information, tz timezone, db database, config configuration, "
+    "env environment, msg message, mkdir create directory"
+)
+_WRITTEN_OUT = {short: words for short, _, words in (form.partition(" ") for form in _SHORT_FORMS.split(", "))}
+
+#: Verbs of tools and queries: what is done, rather than with what.
+VERBS = READING | _CHANGING
 
 #: What queries say in several words, and the words that tools have for it.
 _PHRASES = tuple(
@@ -132,23 +104,18 @@ _PHRASES = tuple(
         (r"open(?= (?:an? |the )?(?:\w+ )?(?:file|folder|directory|page|link)\b)", "read"),
         (r"(?:open|file|raise|report|submit|log)(?= (?:an?|new)\b)", "create"),
         (r"(?:^(?:open|raise|file))(?= (?:\w+ )?\w*[^s\W](?: (?:about|against|for|from|in|on|to|with)\b|$))", "create"),
-        (r"set(?:ting)? up", "create"),
         (r"look(?:ing)? (?:up|for)", "find"),
         (r"get rid of|(?:take|throw) (?:off|away|out)", "remove"),
         (r"(?:bring|make|keep|get)(?= .{0,60}\bup[ -]to[ -]date)", "update"),
-        (r"up[ -]to[ -]date|at once", ""),
         (r"(?:show|get|view|see|display|fetch) (?:me )?all", "list"),
         (r"who am i|whoami|(?:i am |am i )?(?:logged|signed) in(?: as)?", "authenticated user"),
         (r"(?:right )?now|today(?:'s)?|at the moment", "current time"),
         (r"check(?:ing)? out", "checkout"),
-        (r"re-(?=run|open|order|start|name)", "re"),
-        (r"(?:go|jump|change)(?: over)? to", "switch"),
         (r"who (?:has|can|may)", "people access"),
         (r"who (?:is|are|belongs|works)", "members"),
         (r"when (?:was|were|did)", "time"),
-        (r"(?:read|write|push|admin)(?= (?:access|permission))", ""),
         (r"(?:without|except|excluding|instead of) .*", ""),
-        (r"thumbs[ -](?:up|down)", "reaction"),
+        (r"merge(?= requests?\b)", "pull"),
     )
 )
 
@@ -167,24 +134,17 @@ _ENDINGS = tuple(
     )
 )
 
-_COMPOUND = re.compile(rf"\b({'|'.join(_COMPOUNDS)})(s?)\b")
-#: To remove a star is to unstar; changes not yet staged are unstaged ones.
-_UNDOING = re.compile(r"\b(undo|remove|take back|reverse|cancel) (?:the |an? )?(\w+)", re.IGNORECASE)
-_NOT_DONE = re.compile(r"\bnot (?:yet |been )*(\w+ed)\b", re.IGNORECASE)
-
 
 def words_of(text: str) -> list[str]:
     """Returns the words of a text, in lower case and written out; `perPage` is two."""
     words: list[str] = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).casefold())
-    written = " ".join(_SHORT_FORMS.get(word, word) for word in words)
-    return _COMPOUND.sub(lambda found: _COMPOUNDS[found[1]] + found[2], written).split()
+    return " ".join(_WRITTEN_OUT.get(word, word) for word in words).split()
 
 
 def asked_words(query: str) -> list[str]:
     """Returns the words that a query is about, each once: without fillers, in the words of tools."""
     for phrase, words in _PHRASES:
         query = phrase.sub(words, query)
-    query = _UNDOING.sub(r"\1 un\2 \2", _NOT_DONE.sub(r"un\1", query))
     return list(dict.fromkeys(told_words(query)))
 
 
@@ -201,35 +161,21 @@ def stem(word: str) -> str:
     return word
 
 
+#: The stems of the words that mean the same as a word or a stem.
+_MEANINGS: dict[str, set[str]] = defaultdict(set)
+for _group in _GROUPS.split(","):
+    for _word in [*_group.split(), *map(stem, _group.split())]:
+        _MEANINGS[_word].update(map(stem, _group.split()))
+
+
 @lru_cache(maxsize=8192)
 def synonyms(word: str) -> frozenset[str]:
     """Returns the stems of the words that mean the same: of `update` for `change`, but not for `changed`."""
     if word not in _MEANINGS and word.startswith("un"):
         return frozenset(f"un{other}" for other in synonyms(word.removeprefix("un")))
-    return _MEANINGS.get(word) or (frozenset() if is_state(word) else _MEANINGS.get(stem(word), frozenset()))
+    return frozenset(_MEANINGS.get(word) or (() if word.endswith("ed") else _MEANINGS.get(stem(word), ())))
 
 
-def changes(words: Sequence[str]) -> frozenset[str]:
-    """Returns how the words of a query or a name say that something is changed; nothing if it is only looked at."""
-    return frozenset(
-        [kind for kind, verbs in _CHANGES.items() if not verbs.isdisjoint(words)]
-        + [kind for kind, verbs in _MAYBE_CHANGES.items() if not verbs.isdisjoint(words[:1])]
-    )
-
-
-def is_state(word: str) -> bool:
-    """Returns whether a word is the form of a verb that says what was done: `staged`."""
-    return word.endswith("ed")
-
-
-def _meanings() -> dict[str, frozenset[str]]:
-    meanings: dict[str, frozenset[str]] = {}
-    for group in _SYNONYMS:
-        for word in group:
-            others = {stem(other) for other in group if other != word}
-            for key in {word, stem(word)}:
-                meanings[key] = meanings.get(key, frozenset()) | others
-    return meanings
-
-
-_MEANINGS = _meanings()
+def changes(words: Sequence[str]) -> bool:
+    """Returns whether the words of a query or a name say that something is changed, rather than only read."""
+    return not _CHANGING.isdisjoint(words) or not _MAYBE_CHANGING.isdisjoint(words[:1])
