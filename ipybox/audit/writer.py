@@ -46,15 +46,14 @@ class LogWriter:
         #: Whether the last line could not be written, or lines are missing; and how many, since the last gap.
         self.failed = False
         self._missing = 0
-        #: Is done when the last line was written, or is an `AuditError`.
-        self._last = Future[None]()
-        self._last.set_result(None)
+        #: Of each thread, the outcome of its last line: executors in other event loops may share the log.
+        self._own = threading.local()
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def add(self, line: bytes) -> None:
         """Adds a line, or none to find out whether the log can be written. It does not raise: see `flush`."""
-        written = self._last = Future[None]()
+        written = self._own.last = Future[None]()
         events = int(bool(line))
         with self._changed:
             if self._bytes >= MAX_WAITING:
@@ -72,15 +71,18 @@ class LogWriter:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="ipybox-audit", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
 
     async def flush(self, *, required: bool) -> None:
-        """Waits until the last line is written: `WRITE_LIMIT` if that is required, or else `FLUSH_LIMIT`.
+        """Waits until this thread's last line is written: `WRITE_LIMIT` if that is required, or else `FLUSH_LIMIT`.
 
         Raises:
             AuditError: If it is required, and can't be written, or not in time; the message says what to do.
         """
-        limit, line = WRITE_LIMIT if required else FLUSH_LIMIT, self._last
+        limit = WRITE_LIMIT if required else FLUSH_LIMIT
+        line: Future[None] | None = getattr(self._own, "last", None)
+        if line is None:
+            return None
         try:
             with suppress(TimeoutError):
                 return line.result(BLOCKING)
@@ -102,15 +104,14 @@ class LogWriter:
         """Closes the file when all lines are written, or after `WRITE_LIMIT`; a later line opens it again.
 
         It blocks, so call it in a thread. Lines that are left are written if that becomes possible before the process
-        ends.
+        ends. Lines of others that come meanwhile keep the file open, and are not waited for.
         """
         with self._changed:
             thread, self._closing = self._thread, True
-            self._changed.notify()
-        if thread is not None:
-            thread.join(WRITE_LIMIT)
-            if thread.is_alive():
-                logger.error("%s", self.blocked(f"{self._bytes:,} bytes could not be written for {WRITE_LIMIT:g} s"))
+            self._changed.notify_all()
+            ended = self._changed.wait_for(lambda: not (self._closing and thread and thread.is_alive()), WRITE_LIMIT)
+        if not ended:
+            logger.error("%s", self.blocked(f"{self._bytes:,} bytes could not be written for {WRITE_LIMIT:g} s"))
 
     def _run(self) -> None:
         while True:
@@ -120,7 +121,8 @@ class LogWriter:
                 batch, self._waiting = self._waiting, []
                 if not batch:
                     self._file.close()
-                    self._thread = None
+                    self._thread, self._closing = None, False
+                    self._changed.notify_all()
                     return
             failure, lines = None, deque[bytes]()
             for line, _, _ in batch:

@@ -6,6 +6,7 @@ import resource
 import stat
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -230,6 +231,41 @@ async def test_lines_wait_for_the_lock_up_to_a_limit_and_are_then_counted(
     audit.close()
     numbers = [(line["event"], line.get("number"), line.get("missing")) for line in log_of(tmp_path)]
     assert numbers == [("test", 0, None), ("test", 1, None), ("gap", None, 1)]
+
+
+async def test_an_action_waits_for_its_own_line_if_other_threads_add_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "WRITE_LIMIT", 0.1)
+    monkeypatch.setattr(writer, "MAX_WAITING", 100)
+    audit = AuditLog(tmp_path)
+    with held_lock(tmp_path):
+        audit.record("test", text="x" * 100)
+        await asyncio.to_thread(audit.record, "refused")
+        with pytest.raises(AuditError, match=r"nothing could be written for 0\.1 s"):
+            await audit.writer.flush(required=True)
+    monkeypatch.undo()
+    audit.close()
+    assert [line["event"] for line in log_of(tmp_path)] == ["test"]
+
+
+def test_a_session_that_ends_does_not_wait_for_the_lines_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(writer, "WRITE_LIMIT", 5.0)
+    audit = AuditLog(tmp_path)
+    with held_lock(tmp_path):
+        audit.record("test")
+        closer = threading.Thread(target=audit.close)
+        closer.start()
+        for _ in range(1000):
+            audit.record("test")
+            closer.join(0.01)
+            if not closer.is_alive():
+                break
+    audit.close()
+    assert not closer.is_alive()
+    assert caplog.records == []
 
 
 def rotated(log: AuditLogFile, number: int) -> Path:
