@@ -80,7 +80,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ("ipybox.tool_exec.approval.client", ["ApprovalClient", "ApprovalRequest"]),
         ("ipybox.tool_exec.approval.server", ["ApprovalChannel"]),
         ("ipybox.tool_exec.approval.policy", ["ApprovalPolicy", "Policy"]),
-        ("ipybox.audit.audit", ["Audit", "AuditLog"]),
+        ("ipybox.audit.audit", ["AuditLog"]),
         ("ipybox.audit.digests", ["digest"]),
         (
             "ipybox.code_exec",

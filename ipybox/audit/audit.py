@@ -129,7 +129,3 @@ class AuditLog:
             self.know({name: os.environ[name] for name in names if name in os.environ})
         else:
             self._without_variables = value
-
-
-#: The earlier name, which documents use.
-Audit = AuditLog

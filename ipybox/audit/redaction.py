@@ -147,10 +147,11 @@ class Redactor:
 
     def __init__(self, show: Callable[[str], str] | None = None) -> None:
         self._show = show
-        #: The replacement of each value.
+        #: The replacement of each value, the longest first, because a value may contain another.
         self._values: dict[str, str] = {}
-        #: Those of cells only, the newest last.
-        self._of_cells: dict[str, None] = {}
+        #: Those of cells, the newest last, and all others.
+        self._of_cells: dict[str, str] = {}
+        self._lasting: dict[str, str] = {}
         self._longest = 0
         #: The file of variables, and what it contained at the last look.
         self._followed: EnvFile | None = None
@@ -162,35 +163,31 @@ class Redactor:
 
     def know(self, variables: Mapping[str, str]) -> None:
         """Replaces these values from now on."""
-        show = self._show
-        self._add({value: f"${{{name}}}" if show is None else show(value) for name, value in variables.items()})
+        self._add(self._lasting, {value: f"${{{name}}}" for name, value in variables.items()})
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
         """Replaces these values from now on, until later cells have given `MAX_OF_CELLS` others."""
-        for name, value in variables.items():
-            if value in self._values and value not in self._of_cells:
-                continue
-            self.know({name: value})  # also if it is known, so that it becomes the newest
-            if value in self._values:
-                self._of_cells[value] = None
-        dropped = {*[*self._of_cells][: -max(MAX_OF_CELLS, len(variables))]}
-        if dropped:
-            self._of_cells = {value: None for value in self._of_cells if value not in dropped}
-            # Replaced, because other threads may read it.
-            self._values = {value: shown for value, shown in self._values.items() if value not in dropped}
+        for value in variables.values():
+            self._of_cells.pop(value, None)  # so that it becomes the newest
+        self._add(self._of_cells, {value: f"${{{name}}}" for name, value in variables.items()})
 
     def hide(self, values: Iterable[str]) -> None:
         """Removes these values, which have no variable, from now on."""
-        self._add({value: REDACTED if self._show is None else self._show(value) for value in values})
+        self._add(self._lasting, dict.fromkeys(values, REDACTED))
 
-    def _add(self, values: Mapping[str, str]) -> None:
-        new = {value: shown for value, shown in values.items() if len(value) >= MIN_SECRET}
-        for value in new:
-            self._of_cells.pop(value, None)
-        if new.keys() <= self._values.keys():
+    def _add(self, to: dict[str, str], values: Mapping[str, str]) -> None:
+        show = self._show
+        new = {
+            value: shown if show is None else show(value) for value, shown in values.items() if len(value) >= MIN_SECRET
+        }
+        if new.keys() <= to.keys():
             return
-        # Longest first: a value may contain another.
-        self._values = dict(sorted((new | self._values).items(), key=lambda item: -len(item[0])))
+        to.update(new | to)
+        for value in [*self._of_cells][: -max(MAX_OF_CELLS, len(new))]:
+            del self._of_cells[value]
+        # Replaced, because other threads may read it.
+        known = {**self._of_cells, **self._lasting}
+        self._values = dict(sorted(known.items(), key=lambda item: -len(item[0])))
         self._longest = max(map(len, self._values))
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:

@@ -26,44 +26,39 @@ def check(*, workspace: Path | str = ".") -> str:
     Raises:
         NotADirectoryError: If the workspace does not exist.
     """
-    library = Library(workspace)
-    found = _problems(library)
-    if not found:
-        gentools, parsers = len(list(library.gentools())), len(list(library.parsers()))
-        return f"ok: {_number(gentools, 'gentool')}, {_number(parsers, 'parser')}"
-    more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return printable("\n".join([*map(str, found[:SHOWN]), *more]), lines=True)
+    found = inspect(workspace)
+    if not found.problems:
+        counted = zip(found.checked.values(), ("gentool", "parser"), strict=True)
+        return "ok: " + ", ".join(f"{count} {what}" if count == 1 else f"{count} {what}s" for count, what in counted)
+    hidden = len(found.problems) - SHOWN
+    more = [f"… and {hidden} more"] if hidden > 0 else []
+    return printable("\n".join([*map(str, found.problems[:SHOWN]), *more]), lines=True)
 
 
 def report(workspace: Path | str = ".") -> str:
-    """Returns what was checked and all problems in one line of JSON, for `ipybox check`."""
-    library = Library(workspace)
-    gentools, parsers = len(list(library.gentools())), len(list(library.parsers()))
-    found = Report({"saved code action": gentools, "output parser": parsers}, _problems(library))
-    return json.dumps(asdict(found))
+    """Returns what `inspect` returns in one line of JSON, for `ipybox check`."""
+    return json.dumps(asdict(inspect(workspace)))
 
 
-def problems(workspace: Path | str = ".") -> list[Problem]:
-    """Returns the findings of `check`, by file and line; empty without problems.
+def inspect(workspace: Path | str = ".") -> Report:
+    """Returns the numbers of saved code actions and output parsers, and all problems, by file and line.
 
     Raises:
         NotADirectoryError: If the workspace does not exist.
     """
-    return _problems(Library(workspace))
-
-
-def _problems(library: Library) -> list[Problem]:
+    library = Library(workspace)
     with importing(library.workspace.root):
         found = list(stray_problems(library))
-        for name in library.gentools():
+        gentools, parsers = list(library.gentools()), list(library.parsers())
+        for name in gentools:
             found += _of(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))
-        parsed = list(library.parsers())
-        for name in parsed:
+        for name in parsers:
             found += _of(name.path(MCPPARSE) + ".py", parser_problems(library, name))
         for tool in library.mcp_tools():
-            if tool.name not in parsed:
+            if tool.name not in parsers:
                 found += orphan_problems(tool)
-    return sorted({*found, *map(unreadable, library.unreadable)})
+    problems = sorted({*found, *map(unreadable, library.unreadable)})
+    return Report({"saved code action": len(gentools), "output parser": len(parsers)}, problems)
 
 
 def _of(path: str, rules: Iterator[Problem]) -> Iterator[Problem]:
@@ -74,7 +69,3 @@ def _of(path: str, rules: Iterator[Problem]) -> Iterator[Problem]:
         yield exc.problem
     except RecursionError:
         yield Problem(path, 1, "the code is nested too deeply", "simplify it")
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

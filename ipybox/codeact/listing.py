@@ -136,18 +136,13 @@ def _section(title: str, cards: list[ToolInfo], room: int) -> str:
 
 def _lines(cards: Sequence[ToolInfo], *, short: bool = False) -> list[str]:
     """A line for each tool."""
-    return [_short_line(card) if short else _line(card) for card in cards]
+    return [_line(card, short=short) for card in cards]
 
 
-def _line(card: ToolInfo) -> str:
-    head = f"{card.signature}{_mark(card)}"
-    room = min(max(LINE, len(head)), LONGEST_LINE)
+def _line(card: ToolInfo, *, short: bool = False) -> str:
+    head = f"{card.name if short else card.signature}{_mark(card)}"
+    room = SHORT_LINE if short else min(max(LINE, len(head)), LONGEST_LINE)
     return cut(f"{head}: {card.summary}" if card.summary else head, room)
-
-
-def _short_line(card: ToolInfo) -> str:
-    head = f"{card.name}{_mark(card)}"
-    return cut(f"{head}: {card.summary}" if card.summary else head, SHORT_LINE)
 
 
 def _names(cards: list[ToolInfo]) -> list[str]:

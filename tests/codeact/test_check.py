@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ipybox.codeact import check
-from ipybox.codeact.checker import SHOWN, problems
+from ipybox.codeact.checker import SHOWN, inspect
+from ipybox.codeact.problem import Problem
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from tests.codeact.conftest import COMMITS, PARSER, SEARCH, SEARCH_PARSER, TRACKER_APPENDED, TRACKER_PARSER, append
@@ -20,6 +21,10 @@ FILES = ("__init__", "api", "impl")
 TABLES = (INTERFACES, IMPLEMENTATIONS, PACKAGES, IMPORTS, PARSERS)
 CASES = {name: case for table in TABLES for name, case in table.items()}
 assert len(CASES) == sum(map(len, TABLES)), "a fault that has the name of another one is not tested"
+
+
+def problems(workspace: Path) -> list[Problem]:
+    return inspect(workspace).problems
 
 
 def spoil(workspace: Path, case: Case) -> str:
