@@ -3,10 +3,10 @@
     executor          the class for applications: start, execute, stream, cancel, reset, stop
     sync              the same class for code without an event loop
     config            the options, and values derived from them
-    parameters        the options as parameters of these classes
-    option_checks     checks the types of options
+    option_checks     checks the types of options, and makes them parameters of these classes
     lifecycle         the kernel of an executor, from its start to its stop
     cell_runner       runs cells, one at a time, with approvals, notices and the audit log
+    cell_stream       runs a cell as a stream of approval requests, output and the result
     gateway_owner     creates, starts, replaces and stops a gateway, of all executors or of one
     shared_runtime    the tool server, and the gateway, that an executor shares with its siblings
     result            the results of an execution
