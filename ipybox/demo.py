@@ -107,9 +107,8 @@ async def demo(directory: Path | None) -> None:
     server = {"command": sys.executable, "args": ["-m", "mcp_server_git"], "cwd": str(workspace)}
     options: dict[str, Any] = {"working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
 
-    console.print(
-        f"[bold]{TASK}[/]\nThe answer comes from a real MCP server, mcp-server-git. A script plays the model.\n"
-    )
+    console.print(f"[bold]{TASK}[/]")
+    console.print("The answer comes from a real MCP server, mcp-server-git. A script plays the model.\n")
     console.rule("1. With JSON tool calls", align="left")
     by_tools = await _count_by_tools(console, server)
     console.rule("2. With code, and rules that allow read-only calls", align="left")
@@ -130,13 +129,11 @@ async def demo(directory: Path | None) -> None:
 @asynccontextmanager
 async def _executor(options: dict[str, Any]) -> AsyncGenerator[tuple[CodeExecutor, str]]:
     """Yield an executor with a sandbox, or else one without it and the reason."""
-    options["sandbox"], problem = True, ""
-    executor = CodeExecutor(**options)
+    executor, problem = CodeExecutor(**options, sandbox=True), ""
     try:
         await executor.start()
     except SandboxError as exc:
-        options["sandbox"], problem = False, str(exc)
-        executor = CodeExecutor(**options)
+        executor, problem = CodeExecutor(**options), str(exc)
         await executor.start()
     try:
         yield executor, problem

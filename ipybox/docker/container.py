@@ -38,13 +38,10 @@ LABEL = "ipybox.workspace"
 def create_command(options: Options, engine: Engine) -> list[str]:
     """Returns the command that creates the container, and prints its id. With a sandbox, it reads `seccomp.profile`.
 
-    Creates the directory for the container's state if needed.
+    Creates the directory for the container's state if needed. When its stdin ends, or the attached client is gone,
+    ipybox ends, and with it the container, which Docker then removes.
 
-    When its stdin ends, or the attached client is gone, ipybox ends, and with it the container, which Docker then
-    removes.
-
-    Raises:
-        DockerError: If such a container can't have a sandbox, or the directory for its state can't be created.
+    Raises a DockerError if such a container can't have a sandbox, or the directory can't be created.
     """
     uid, gid = _user(options, engine)
     if options.sandbox and uid == 0:

@@ -29,18 +29,14 @@ BUILD_SCRIPT = "docker-build.sh"
 
 @dataclass(frozen=True)
 class Engine:
-    """A working Docker engine.
-
-    Attributes:
-        program: Path of the docker command.
-        memory: Bytes of memory of the machine that runs containers, which need not be this one.
-        rootless: Whether the root of a container is the user who runs the daemon.
-        apparmor: Whether it also confines containers with AppArmor.
-    """
+    """A working Docker engine."""
 
     program: str
+    #: Bytes of the machine that runs containers, which need not be this one.
     memory: int
+    #: Whether the root of a container is the user who runs the daemon.
     rootless: bool = False
+    #: Whether it also confines containers with AppArmor.
     apparmor: bool = False
 
 

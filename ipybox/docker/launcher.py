@@ -26,10 +26,8 @@ from ipybox.docker.seccomp import profile
 #: Seconds that Docker gets to create a container, which may include mounting its image.
 CREATE_TIMEOUT = 60.0
 
-#: Seconds that ipybox gets to end after the end of its stdin.
+#: Seconds that ipybox gets to end after the end of its stdin, and the container after a stop request.
 END_GRACE = 2.0
-
-#: Seconds that the container gets to end after a stop request, before it is killed.
 STOP_GRACE = 2
 
 #: Seconds that Docker gets to stop or remove a container, and how often removal is tried.
@@ -41,11 +39,7 @@ MADE, FAILED = "+", "-"
 
 
 def launch(options: Options) -> NoReturn:
-    """Becomes the client of a new container.
-
-    Raises:
-        DockerError: If Docker or the image is missing, or the container can't be created; nothing is left then.
-    """
+    """Becomes the client of a new container. Without one, nothing is left: a DockerError."""
     engine = find_engine(options.image, options.network)
     theirs, ours = socket.socketpair()
     # Forked, because a new Python would take as long as all the rest; there are no threads at this point.
@@ -121,13 +115,9 @@ def _send(client: socket.socket, kind: str, text: str) -> None:
 
 def _create(options: Options, engine: Engine) -> str:
     try:
+        command = create_command(options, engine)
         done = subprocess.run(
-            create_command(options, engine),
-            input=profile(),
-            capture_output=True,
-            timeout=CREATE_TIMEOUT,
-            check=False,
-            text=True,
+            command, input=profile(), capture_output=True, timeout=CREATE_TIMEOUT, check=False, text=True
         )
     except subprocess.TimeoutExpired:
         raise DockerError(f"Docker can't create the container: it took longer than {CREATE_TIMEOUT:g} s") from None

@@ -25,22 +25,18 @@ def default_image() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to run the container.
+    """How to run the container."""
 
-    Attributes:
-        workspace: The directory that the container sees as its workspace, and its only directory of the host.
-        image: Name of the image.
-        network: A network of Docker's, such as `none`; by default Docker's own.
-        env: Names of variables of this process that the container and its MCP servers get.
-        memory_limit: Bytes of memory that the code may use; 0 for no limit, None for half of the machine's.
-        sandbox: Whether code runs in a sandbox in the container, isolated from the MCP servers and their secrets.
-        passed_on: Arguments for the ipybox in the container.
-    """
-
+    #: The only directory of the host that the container sees, as its workspace.
     workspace: Path
     image: str
+    #: A network of Docker's, such as `none`; by default Docker's own.
     network: str | None = None
+    #: Names of variables of this process that the container and its MCP servers get.
     env: Sequence[str] = ()
+    #: Bytes of memory that the code may use; 0 for no limit, None for half of the machine's.
     memory_limit: int | None = None
+    #: Whether code is isolated from the MCP servers and their secrets in the container.
     sandbox: bool = False
+    #: Arguments for the ipybox in the container.
     passed_on: Sequence[str] = ()

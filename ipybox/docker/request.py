@@ -41,9 +41,6 @@ def container_options(arguments: Sequence[str]) -> Options:
     """Returns how to run the container, from options of `ipybox docker`, each as `--name=value`.
 
     The ipybox in the container gets those that are not in `HANDLED` as they are, and checks them.
-
-    Raises:
-        DockerError: If the options are contradictory or invalid.
     """
     given: dict[str, list[str]] = {}
     for name, _, value in (argument.partition("=") for argument in arguments):

@@ -78,12 +78,8 @@ class ElicitationApprover:
     ) -> CodeExecutionResult | InputRequiredResult:
         """Executes a cell, or continues the one that a request answers; returns its result or its next form.
 
-        Reports progress to the request that started the cell.
-
-        Raises:
-            CodeExecutionError: If the code fails, as with `CodeExecutor.stream`, or the cell to continue does not
-            exist.
-            TimeoutError: If the cell timed out.
+        Reports progress to the request that started the cell. Raises what `CodeExecutor.execute` raises, and a
+        CodeExecutionError if the cell to continue does not exist.
         """
         # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
         client = None if context.headers is None else context.headers.get("mcp-session-id", object())
@@ -121,11 +117,9 @@ class ElicitationApprover:
     ) -> "CellApprover":
         """Returns the approver for the calls of one cell.
 
-        Args:
-            ask: Sends a form to the user; None if the client does not support forms.
-            client: An object that is equal for requests of one client, as far as its transport can tell clients apart.
-            seconds: How long the cell may take; its forms expire with it.
-            tell: Shows the user a line, immediately; None if nothing is shown.
+        `ask` shows a form to the user; it is None if the client has no forms. The forms expire with the cell, after
+        `seconds`. `client` is equal for requests of one client, as far as its transport can tell clients apart. `tell`
+        shows the user a line, immediately.
         """
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         return CellApprover(self, ask, self._clients.setdefault(client, _Client()), end, tell or (lambda _: None))
@@ -171,10 +165,8 @@ class CellApprover:
         self._calls[request.server_name, request.tool_name] += 1
         if self._ask is None:
             notice = "" if self._approver.policy.untrusted is None else f". {self._approver.policy.untrusted}"
-            reason = (
-                f"this client can't ask its user (it doesn't support form elicitation){_TELL}{rules_option()}{notice}"
-            )
-            await request.reject(reason, by="nobody")
+            reason = "this client can't ask its user (it doesn't support form elicitation)"
+            await request.reject(f"{reason}{_TELL}{rules_option()}{notice}", by="nobody")
             return
         try:
             async with self._client.turn:  # a form does not expire before the user sees it

@@ -13,7 +13,6 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.errors import IpyboxError
@@ -125,10 +124,9 @@ class AttachSocket:
             running_servers(self._workspace)  # removes the sockets of those that were killed
             self._path = socket_path(self._workspace, os.getpid())
             self._listener = bind_private(self._path)
+            self._tasks.start(self._accept(self._listener))
         except OSError as exc:
             logger.info("`ipybox attach` is not available: %s", exc)
-            return
-        self._tasks.start(self._accept(self._listener))
 
     async def aclose(self) -> None:
         """Closes the socket and ends all connections."""
@@ -163,10 +161,7 @@ class AttachSocket:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await _send(writer, url=relay.url, token=relay.token)
-            ends: list[asyncio.Task[Any]] = [
-                asyncio.create_task(reader.read(1)),
-                asyncio.create_task(relay.ended.wait()),
-            ]
+            ends = [asyncio.ensure_future(end) for end in (reader.read(1), relay.ended.wait())]
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -98,10 +98,9 @@ def _blocks(content: Download) -> list[ContentBlock]:
                 return [TextContent(text=text)]
             sentence = "The file contains only whitespace." if text else "The file is empty."
             return [_resource(content), TextContent(text=sentence)]
-    if len(data) <= MAX_IMAGE:
-        for mime_type, beginnings in _IMAGES.items():
-            if data.startswith(beginnings):
-                return [ImageContent(data=_encoded(data), mime_type=mime_type)]
+    mime_type = next((each for each, beginnings in _IMAGES.items() if data.startswith(beginnings)), None)
+    if mime_type is not None and len(data) <= MAX_IMAGE:
+        return [ImageContent(data=_encoded(data), mime_type=mime_type)]
     return [_resource(content)]
 
 

@@ -7,10 +7,9 @@
 Every user of this machine can connect. So that none keeps others out, a connection must send its first request soon,
 only some may be waiting to do so, and a request without the token closes its connection.
 
-A client with the token may do everything that ipybox can do. `Host` and `Origin` are checked in addition, so that web
-pages can't even guess tokens. If a client disconnects during a request, the request is cancelled, as 2026-07-28
-requires. Earlier revisions would let it run on; but without an event store, which nothing here needs, no client could
-get its result. https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
+`Host` and `Origin` are checked in addition, so that web pages can't even guess tokens. If a client disconnects during a
+request, the request is cancelled, as 2026-07-28 requires. Earlier revisions would let it run on; but without an event
+store, no client could get its result. https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
 """
 
 import asyncio
@@ -49,19 +48,15 @@ logger = logging.getLogger(__name__)
 
 PATH = "/mcp"
 
-#: The path of the metrics, in the format of Prometheus.
+#: The paths of the metrics, and, without a token, of the answer whether the server accepts calls.
 METRICS_PATH = "/metrics"
-
-#: The path of the answer, without a token, whether the server accepts calls.
 HEALTH_PATH = "/health"
 
-#: Limit of concurrent MCP sessions, or `max_sessions` if that is higher, and seconds without a request after which one
-#: ends. A client that returns after that starts a new MCP session; kernels are not affected.
+#: Limit of concurrent MCP sessions, or `max_sessions` if that is higher, connections of each, and seconds without a
+#: request after which one ends. A client that returns after that starts a new MCP session; kernels are not affected.
 MAX_CLIENTS = 64
-IDLE_TIMEOUT = 30 * 60
-
-#: Concurrent connections of a client.
 CONNECTIONS_PER_CLIENT = 8
+IDLE_TIMEOUT = 30 * 60
 
 #: Connections that have not sent a whole request yet, beyond which the oldest one is closed, and the seconds for that.
 MAX_UNHEARD = 128
@@ -101,22 +96,17 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class HTTPServerInfo:
-    """A listening server.
-
-    Attributes:
-        url: The address of its endpoint.
-        token: The token that requests need, as `Authorization: Bearer <token>`.
-        token_file: The file with the token, readable by the same user only, until the server ends.
-        beyond_machine: Whether other machines can reach it, unencrypted.
-        serving: Ends when the server does.
-        drain: Refuses new calls, and returns when those in progress have ended.
-    """
+    """A listening server, and the token that its requests need as `Authorization: Bearer <token>`."""
 
     url: str
     token: str
+    #: Readable by the same user only, until the server ends.
     token_file: Path
+    #: Whether other machines can reach it, unencrypted.
     beyond_machine: bool
+    #: Ends when the server does.
     serving: asyncio.Task[None]
+    #: Refuses new calls, and returns when those in progress have ended.
     drain: Callable[[], Awaitable[None]]
 
     def __str__(self) -> str:

@@ -75,10 +75,9 @@ class KernelSessions:
         """The names of the sessions that run or start."""
         return list(self._sessions)
 
-    @property
-    def states(self) -> Counter[State]:
-        """How many sessions are in each state."""
-        return Counter(session.state for session in self._sessions.values())
+    def count(self, state: State) -> int:
+        """Returns how many sessions are in a state."""
+        return sum(session.state == state for session in self._sessions.values())
 
     @property
     def nodes(self) -> Counter[str | None]:

@@ -30,7 +30,9 @@ class ServerMetrics:
 
     def __init__(self, sessions: KernelSessions, here: str):
         self._registry = registry = CollectorRegistry()
-        calls, waits = partial(Histogram, buckets=CALL_BUCKETS), partial(Histogram, buckets=WAIT_BUCKETS)
+        calls = partial(Histogram, buckets=CALL_BUCKETS, registry=registry)
+        waits = partial(Histogram, buckets=WAIT_BUCKETS, registry=registry)
+        events = partial(Counter, registry=registry)
         self._cells = calls("ipybox_cell_duration_seconds", "Duration of cells.", ["outcome"])
         self._calls = calls(
             "ipybox_tool_call_duration_seconds", "Duration of tool calls, including approval.", ["outcome"]
@@ -38,17 +40,19 @@ class ServerMetrics:
         self._decisions = waits(
             "ipybox_approval_duration_seconds", "Time until tool calls were accepted or rejected.", ["accepted", "by"]
         )
-        self._denials = Counter("ipybox_denials", "Calls denied without an approval request.", ["by"])
-        self._deaths = Counter("ipybox_kernel_deaths", "Kernels replaced because they died or did not stop.")
-        self._idle = Counter("ipybox_idle_sessions_stopped", "Sessions stopped by session_idle_timeout.")
-        self._jobs = Counter("ipybox_jobs", "Engine job events.", ["action"])
+        self._denials = events("ipybox_denials", "Calls denied without an approval request.", ["by"])
+        self._deaths = events("ipybox_kernel_deaths", "Kernels replaced because they died or did not stop.")
+        self._idle = events("ipybox_idle_sessions_stopped", "Sessions stopped by session_idle_timeout.")
+        self._jobs = events("ipybox_jobs", "Engine job events.", ["action"])
         started = "Time from starting an engine's command until its node ran or failed."
         self._waits = waits("ipybox_job_start_duration_seconds", started, ["result"])
-        limit = Gauge("ipybox_sessions_limit", "Maximum number of sessions (max_sessions).")
+        limit = Gauge("ipybox_sessions_limit", "Maximum number of sessions (max_sessions).", registry=registry)
         limit.set(sessions.limit)
-        own = (self._cells, self._calls, self._decisions, self._denials, self._deaths, self._idle, self._jobs)
-        for collector in (*own, self._waits, limit, _SessionCollector(sessions, here)):
-            registry.register(collector)
+        about = "Sessions that are running, starting, or waiting for an engine's node."
+        states = Gauge("ipybox_sessions", about, ["state"], registry=registry)
+        for state in get_args(State):
+            states.labels(state).set_function(partial(sessions.count, state))
+        registry.register(_KernelCollector(sessions, here))
         ProcessCollector(registry=registry)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
@@ -80,21 +84,13 @@ class ServerMetrics:
                 pass
 
 
-class _SessionCollector(Collector):
-    # Reads how many sessions and kernels there are.
-
+class _KernelCollector(Collector):
     def __init__(self, sessions: KernelSessions, here: str):
         self._sessions = sessions
         self._here = here
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        states = GaugeMetricFamily(
-            "ipybox_sessions", "Sessions that are running, starting, or waiting for an engine's node.", labels=["state"]
-        )
-        counts = self._sessions.states
-        for state in get_args(State):
-            states.add_metric([state], counts[state])
         kernels = GaugeMetricFamily("ipybox_kernels", "Session kernels by machine.", labels=["node"])
         for node, count in self._sessions.nodes.items():
             kernels.add_metric([self._here if node is None else node], count)
-        return [states, kernels]
+        return [kernels]

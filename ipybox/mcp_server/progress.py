@@ -18,16 +18,12 @@ from ipybox.support.outputs import Clear, Display, Stream
 from ipybox.support.printable import printable
 from ipybox.support.tasks import TaskSet
 
-#: Minimum seconds between two notifications.
+#: Seconds between two notifications at least, and at most, even if nothing was printed.
 PAUSE = 1.0
-
-#: Seconds after which there is a notification even if nothing was printed.
 SILENCE = 5.0
 
-#: Characters of a line that a notification shows.
+#: Characters of a line that a notification shows, and of the output that are searched for the latest line.
 MAX_LINE = 200
-
-#: Characters of output that are searched for the latest line.
 _TAIL = 4 * MAX_LINE
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
@@ -36,9 +32,8 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 class Progress:
     """Reports on one cell, for as long as `run` runs.
 
-    Args:
-        report: Sends a notification.
-        waits_for: Returns what the cell waits for, such as the queue of a scheduler; empty if it does not wait.
+    `report` sends a notification. `waits_for` returns what the cell waits for, such as the queue of a scheduler, or an
+    empty text.
     """
 
     def __init__(self, report: Report, waits_for: Callable[[], str] = str):
@@ -52,6 +47,10 @@ class Progress:
         if text:
             self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
             self._printed.set()
+
+    def note_line(self, line: str) -> None:
+        """Adds a line."""
+        self.note(f"{line}\n")
 
     def note_output(self, output: Stream | Display | Clear, _size: int) -> None:
         """Adds output of the cell as it arrives."""

@@ -69,19 +69,16 @@ _SHELL_CHOICES: dict[Extent, str] = {
 
 @dataclass(frozen=True)
 class Question:
-    """A request about one call, on which the policy decided to ask.
-
-    Attributes:
-        calls: How many calls of the tool its cell has made so far, including waiting ones.
-        seconds: Seconds until the request expires; None for never.
-        before: A notice about the previous request.
-    """
+    """A request about one call, on which the policy decided to ask."""
 
     decision: PolicyDecision
     policy: ApprovalPolicy
     redactor: Redactor
+    #: How many calls of the tool its cell has made so far, including waiting ones.
     calls: int = 1
+    #: Seconds until the request expires; None for never.
     seconds: float | None = None
+    #: A notice about the previous request.
     before: str | None = None
     kind: RequestKind = "tool"
 

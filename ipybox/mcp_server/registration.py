@@ -23,8 +23,6 @@ from ipybox.support.errors import MCPServerError
 from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ipybox.mcp_apigen import ToolModules
 
 #: Seconds after which a request is answered, with or without a sign-in: many clients wait for 60.
@@ -81,10 +79,11 @@ class ServerRegistrar:
     def _started(
         self, server_name: str, server_params: dict[str, Any], on_progress: Callable[[str], None]
     ) -> _Registration:
-        def work(ask: "Callable[[ElicitRequestURLParams], asyncio.Future[ElicitResult]]") -> "Awaitable[ToolModules]":
+        def work(ask: "Callable[[ElicitRequestURLParams], object]") -> "Awaitable[ToolModules]":
             async def show(url: str) -> None:
-                # Not awaited: the sign-in may succeed without an answer of the client.
-                ask(_question(url))
+                message = "Sign in to the MCP server that is being registered"
+                # The answer is not awaited: the sign-in may succeed without it.
+                ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
 
             return self._generate(server_name, server_params, show, on_progress)
 
@@ -99,8 +98,7 @@ class ServerRegistrar:
 async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:
     """Waits for the end, or as long as a request can; returns a form for the user, if there is one.
 
-    Raises:
-        MCPServerError: If the user declined to sign in.
+    Raises an MCPServerError if the user declined to sign in.
     """
     shown = task.form
     form = shown or await task.next_form()
@@ -121,11 +119,6 @@ async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequire
     return None
 
 
-def _question(url: str) -> ElicitRequestURLParams:
-    message = "Sign in to the MCP server that is being registered"
-    return ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex)
-
-
 def _sign_in_message(url: str) -> str:
     return (
         f"it requires a sign-in (OAuth). Sign in with a browser at {printable(url)} and then register the server "
@@ -140,7 +133,5 @@ def _require_accepted(answer: object) -> None:
 
 
 def _shows_urls(context: Context[Any, Any]) -> bool:
-    capabilities = context.client_capabilities
-    return (
-        capabilities is not None and capabilities.elicitation is not None and capabilities.elicitation.url is not None
-    )
+    elicitation = context.client_capabilities and context.client_capabilities.elicitation
+    return elicitation is not None and elicitation.url is not None

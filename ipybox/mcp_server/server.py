@@ -55,9 +55,8 @@ class MCPServer:
             such as Claude Code, then show the model JSON in place of the text.
 
     Raises:
-        TypeError, ValueError: If an allowed directory does not exist or can't be allowed, `max_sessions` allows no
-            session, `session_idle_timeout` is not positive, or the config contains an approval policy, an approver or
-            an audit log.
+        TypeError, ValueError: If an allowed directory can't be allowed, `max_sessions` or `session_idle_timeout` is not
+            positive, or the config contains an approval policy, an approver or an audit log.
     """
 
     def __init__(

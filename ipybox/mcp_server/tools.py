@@ -5,7 +5,7 @@ creates `ToolHandlers`.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -96,11 +96,7 @@ class ToolHandlers:
         """
         try:
             async with progress_of(context) as progress:
-
-                def note_line(line: str) -> None:
-                    if progress is not None:
-                        progress.note(f"{line}\n")
-
+                note_line = _ignore if progress is None else progress.note_line
                 modules = await self._registrations.register(server_name, server_params, context, note_line)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
@@ -159,9 +155,9 @@ class ToolHandlers:
         # Clients decide by hints whether to ask. Both code and the command of a server can do anything, so none is
         # harmless. Claude Code shows the titles, and offers "don't ask again" only if they fit: 12 characters fit in a
         # terminal of 80 columns, and next to the long name of a plugin's server in one of 120.
-        self._add_tool(self.register_mcp_server, "Add server", open_world=True)
-        self._add_tool(self.execute_ipython_cell, "Execute code", open_world=True, idempotent=False)
-        self._add_tool(self.install_package, "Add package", open_world=True)
+        self._add_tool(self.register_mcp_server, "Add server", open_world_hint=True)
+        self._add_tool(self.execute_ipython_cell, "Execute code", open_world_hint=True, idempotent_hint=False)
+        self._add_tool(self.install_package, "Add package", open_world_hint=True)
         self._add_tool(self.reset, "Reset kernel")
         if workspace is not None:
             # Imported late, because only servers with file tools need it.
@@ -169,29 +165,16 @@ class ToolHandlers:
 
             files = FileTools(workspace, self._services.read_from_node)
             self._add_tool(files.upload_file, "Upload file")
-            self._add_tool(files.download_file, "Download", reads=True)
+            self._add_tool(files.download_file, "Download", read_only_hint=True, destructive_hint=False)
 
-    def _add_tool(
-        self,
-        tool: Callable[..., Awaitable[CallToolResult | InputRequiredResult]],
-        title: str,
-        *,
-        open_world: bool = False,
-        idempotent: bool = True,
-        reads: bool = False,
-    ) -> None:
-        hints = ToolAnnotations(
-            title=title,
-            read_only_hint=reads,
-            destructive_hint=not reads,
-            idempotent_hint=idempotent,
-            open_world_hint=open_world,
-        )
+    def _add_tool(self, tool: Callable[..., Any], title: str, **hints: bool) -> None:
+        usual = {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": True, "open_world_hint": False}
+        annotations = ToolAnnotations(title=title, **usual | hints)
         # Of the other tools, a result is one sentence, or a list with a name on each line.
         structured = self._structured and tool == self.execute_ipython_cell
         description = inspect.getdoc(tool)
         self.server.tool(
-            title=title, description=description, annotations=hints, meta=META, structured_output=structured
+            title=title, description=description, annotations=annotations, meta=META, structured_output=structured
         )(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
@@ -231,6 +214,10 @@ class ToolHandlers:
             connect_timeout=self._services.register_timeout,
             on_progress=on_progress,
         )
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 def _trimmed(answer: Any, *, resources: bool) -> Any:

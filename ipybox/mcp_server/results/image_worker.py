@@ -32,10 +32,9 @@ def main(max_side: int, max_bytes: int) -> None:
         if picture.width * picture.height > MAX_PIXELS:
             sys.exit("too large")
         picture.load()
-        if max(picture.size) <= max_side and len(data) <= max_bytes:
-            answer(TYPES[picture.format or ""], b"")
-        else:
-            answer(*smaller(picture, max_side, max_bytes))
+        fits = max(picture.size) <= max_side and len(data) <= max_bytes
+        mime_type, shown = (TYPES[picture.format or ""], b"") if fits else smaller(picture, max_side, max_bytes)
+    sys.stdout.buffer.write(mime_type.encode() + b"\n" + shown)
 
 
 def limit() -> None:
@@ -74,11 +73,6 @@ def written(picture: Image.Image, form: str) -> bytes:
     file = io.BytesIO()
     picture.save(file, form)
     return file.getvalue()
-
-
-def answer(mime_type: str, data: bytes) -> None:
-    """Writes the answer."""
-    sys.stdout.buffer.write(mime_type.encode() + b"\n" + data)
 
 
 if __name__ == "__main__":

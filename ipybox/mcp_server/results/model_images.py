@@ -11,17 +11,13 @@ from mcp_types import ImageContent
 
 logger = logging.getLogger(__name__)
 
-#: Pixels of the longer side; models see no more of larger images.
+#: Limits of an image: pixels of its longer side, of which models see no more, bytes, and seconds for its check.
 MAX_SIDE = 1568
-
-#: Bytes of an image.
 MAX_BYTES = 1_500_000
+TIMEOUT = 15.0
 
 #: Limit of the images in a result, which all stay in the context.
 MAX_MODEL_IMAGES = 8
-
-#: Seconds for checking one image.
-TIMEOUT = 15.0
 
 _WORKER = Path(__file__).with_name("image_worker.py")
 

@@ -52,20 +52,11 @@ class OutputResourceServer(StrictStdioServer):
         return [ResourceTemplate(uri_template=TEMPLATE, name="output", description=description, mime_type="text/plain")]
 
     async def get_prompt(self, name: str, *_: object, **__: object) -> GetPromptResult:
-        """Reports that there are no prompts, which the SDK would treat as a failure of the server.
-
-        Raises:
-            MCPError: Always.
-        """
+        """Raises an MCPError: there are no prompts, which the SDK would treat as a failure of the server."""
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name}")
 
     async def read_resource(self, uri: Any, context: object = None) -> Iterable[ReadResourceContents]:
-        """Returns a page.
-
-        Raises:
-            ResourceNotFoundError: If there is no output at this address.
-            ResourceError: If the output can't be read.
-        """
+        """Returns a page; raises a ResourceError without an output at this address, or if it can't be read."""
         found = _URI.fullmatch(str(uri))
         if found is None:
             raise ResourceNotFoundError(f"{uri} is not an output address: it must look like {TEMPLATE}")
@@ -85,7 +76,5 @@ def _contents(name: str, offset: int, page: OutputPage) -> list[ReadResourceCont
         return [ReadResourceContents(page.text, "text/plain", meta)]
     following = output_uri(name, page.end)
     line = f"[ipybox] Bytes {offset}-{page.end} of {page.size}. Next: {following}"
-    return [
-        ReadResourceContents(page.text, "text/plain", meta | {NEXT: following}),
-        ReadResourceContents(line, "text/plain"),
-    ]
+    contents = ((page.text, meta | {NEXT: following}), (line, None))
+    return [ReadResourceContents(text, "text/plain", about) for text, about in contents]

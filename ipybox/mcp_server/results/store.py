@@ -9,8 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,11 +61,7 @@ class OutputStore:
         self._last = 0
 
     def save(self, text: str) -> str:
-        """Writes an output, and returns its name.
-
-        Raises:
-            OSError: If it can't be written.
-        """
+        """Writes an output, and returns its name; raises an OSError if that fails."""
         data = text.encode(errors="replace")
         make_ipybox_dir(self._workspace)
         with self._lock, self._open(create=True) as directory:
@@ -80,9 +75,7 @@ class OutputStore:
     def page(self, name: str, offset: int = 0) -> OutputPage:
         """Returns the part of an output that begins at an offset in bytes, or at the next whole character.
 
-        Raises:
-            ValueError: If the output does not exist, or ends before the offset.
-            OSError: If it can't be read.
+        Raises a ValueError if the output does not exist, or ends before the offset, and an OSError if it can't be read.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of an output")
@@ -112,19 +105,16 @@ class OutputStore:
         except OSError:
             return []
 
-    @contextmanager
-    def _open(self, *, create: bool = False) -> Generator[Directory]:
-        with open_directory(self.path("").parent, untrusted_root=self._workspace, create=create) as directory:
-            yield directory
+    def _open(self, *, create: bool = False) -> AbstractContextManager[Directory]:
+        return open_directory(self.path("").parent, untrusted_root=self._workspace, create=create)
 
     def _make_room(self, directory: Directory, size: int) -> None:
         kept = _kept(directory)
         size += sum(one.size for one in kept)
-        for newer, one in zip(range(len(kept), 0, -1), kept, strict=True):
-            if newer < self._max_files and size <= self._max_bytes:
-                break
-            directory.remove(f"{one.name}{_SUFFIX}")
-            size -= one.size
+        while kept and (len(kept) >= self._max_files or size > self._max_bytes):
+            oldest = kept.pop(0)
+            directory.remove(f"{oldest.name}{_SUFFIX}")
+            size -= oldest.size
 
     def _write(self, directory: Directory, data: bytes) -> str:
         first = max(time.time_ns() // 1_000_000, self._last + 1)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
@@ -92,12 +93,10 @@ class ToolResultBuilder:
             result.structured_content = structure.content()
         return result
 
-    async def failure(
-        self, failure: Exception, max_chars: int, *, session: str | None = None, resources: bool = True
-    ) -> CallToolResult:
+    async def failure(self, failure: Exception, max_chars: int, **options: Any) -> CallToolResult:
         """Returns the result of an execution that failed, with the output before the failure."""
         output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
-        return await self.result(output, max_chars, failure=failure, session=session, resources=resources)
+        return await self.result(output, max_chars, failure=failure, **options)
 
     async def _truncated(
         self, text: str, failure: Exception | None, max_chars: int, *, resources: bool
