@@ -229,9 +229,7 @@ async def _show_denial(console: Console, executor: CodeExecutor, problem: str) -
         await _run(console, executor, WRITE)
     except CodeExecutionError as exc:
         console.print(f"{exc.name}: {exc.value}", style="red", markup=False)
-        for notice in exc.notices:
-            console.print(notice, style="yellow", markup=False)
-        console.print()
+        console.print(*exc.notices, sep="\n", end="\n\n", style="yellow", markup=False)
 
 
 async def _run(console: Console, executor: CodeExecutor, code: str) -> CodeExecutionResult:

@@ -99,9 +99,9 @@ async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
         tell(listener)
 
     async def drain(number: int, signals: Signals) -> None:
-        """Lets calls end after SIGTERM, unless another signal comes."""
+        # Calls may end after SIGTERM, unless another signal comes.
         if number == signal.SIGTERM and listening:
-            waits = [asyncio.ensure_future(listening[0].drain()), asyncio.ensure_future(signals.get())]
+            waits = [asyncio.ensure_future(wait) for wait in (listening[0].drain(), signals.get())]
             await asyncio.wait(waits, timeout=DRAIN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()

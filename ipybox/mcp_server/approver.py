@@ -58,9 +58,8 @@ class ElicitationApprover:
     Each client shows one form at a time, because an answer may make others unnecessary. An answer of the client itself,
     such as one of a hook, holds for its call only, and is recorded as such.
 
-    Args:
-        policy: Decides which calls need a form, and stores answers that hold for more than one cell.
-        timeout: Seconds until a form that the user sees expires and the call fails. None for no limit.
+    The policy also stores answers that hold for more than one cell. A form that the user sees expires, and its call
+    fails, after `timeout` seconds; None for no limit.
     """
 
     def __init__(self, policy: ApprovalPolicy, timeout: float | None = 60):
@@ -93,7 +92,7 @@ class ElicitationApprover:
         if ask is None or context.session.can_send_request:
             return await execute(ask)
         if context.request_state is None:
-            self._waiting = {state: cell for state, cell in self._waiting.items() if not cell.finished}
+            self._waiting = {state: cell for state, cell in self._waiting.items() if not cell.task.done()}
             return await self._next(DetachedTask(execute))
         cell = self._waiting.pop(context.request_state, None)
         if cell is None:
@@ -131,7 +130,7 @@ class ElicitationApprover:
             await cell.cancel()
             raise
         if form is None:
-            return cell.result()
+            return cell.task.result()
         state = uuid.uuid4().hex
         self._waiting[state] = cell
         return InputRequiredResult(input_requests={APPROVAL: ElicitRequest(params=form)}, request_state=state)
@@ -177,7 +176,8 @@ class CellApprover:
             await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
 
     async def _decide(self, request: ApprovalRequest, ask: Ask) -> None:
-        decision = self._approver.policy.decide_on(request)
+        approver = self._approver
+        decision = approver.policy.decide_on(request)
         tool = (decision.call.server, decision.call.tool)
         if decision.effect == "allow":  # by an answer since the call arrived
             await request.accept(by="rule", because=f"allowed by {decision.reason}")
@@ -185,7 +185,6 @@ class CellApprover:
         if (tool, decision.reason) in self._allowed:
             await request.accept(by="user", because="the tool is allowed for the rest of the cell")
             return
-        approver = self._approver
         calls, seconds, before = self._calls[tool], self._seconds(), approver.withdrawn
         question = Question(decision, approver.policy, approver.redactor, calls, seconds, before, request.kind)
         approver.withdrawn = None
@@ -200,7 +199,7 @@ class CellApprover:
             if extent == "cell":
                 self._allowed.add((tool, decision.reason))
             elif extent != "call":
-                self._approver.policy.remember(decision, extent)
+                approver.policy.remember(decision, extent)
             await request.accept(by="user")
 
     async def _settle_by_client(self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool) -> None:

@@ -26,26 +26,21 @@ class DetachedTask(Generic[Form, Result]):
         self.form: Form | None = None
         self._answer: asyncio.Future[ElicitResult] | None = None
         self._forms: asyncio.Queue[tuple[Form, asyncio.Future[ElicitResult]]] = asyncio.Queue()
-        self._task = asyncio.ensure_future(work(self._ask))
+        self.task = asyncio.ensure_future(work(self._ask))
         # A failure is the result of a request. Without another request, the failure is dropped.
-        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    @property
-    def finished(self) -> bool:
-        """Whether the work has finished."""
-        return self._task.done()
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
     def failed(self) -> bool:
-        """Whether the work has finished without a result."""
-        return self.finished and (self._task.cancelled() or self._task.exception() is not None)
+        """Whether the work has ended without a result."""
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
     async def next_form(self) -> Form | None:
         """Waits for the next form and returns it, or None if the work has finished."""
-        while not self.finished:
+        while not self.task.done():
             asked = asyncio.ensure_future(self._forms.get())
             try:
-                await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({asked, self.task}, return_when=asyncio.FIRST_COMPLETED)
                 if asked.done():
                     form, answer = asked.result()
                     if not answer.done():  # the form has not expired
@@ -60,18 +55,10 @@ class DetachedTask(Generic[Form, Result]):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
-    async def wait(self, timeout: float) -> None:
-        """Waits until the work has finished, at most `timeout` seconds."""
-        await asyncio.wait([self._task], timeout=timeout)
-
-    def result(self) -> Result:
-        """Returns the result of finished work, or raises its error."""
-        return self._task.result()
-
     async def cancel(self) -> None:
         """Cancels the work, and waits until it has ended."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        self.task.cancel()
+        await asyncio.wait([self.task])
 
     def _ask(self, form: Form) -> "asyncio.Future[ElicitResult]":
         answer: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()

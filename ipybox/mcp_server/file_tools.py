@@ -2,6 +2,7 @@
 
 import asyncio
 import binascii
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -100,19 +101,15 @@ def _blocks(content: Download) -> list[ContentBlock]:
             return [_resource(content), TextContent(text=sentence)]
     mime_type = next((each for each, beginnings in _IMAGES.items() if data.startswith(beginnings)), None)
     if mime_type is not None and len(data) <= MAX_IMAGE:
-        return [ImageContent(data=_encoded(data), mime_type=mime_type)]
+        return [ImageContent(data=b64encode(data).decode(), mime_type=mime_type)]
     return [_resource(content)]
 
 
 def _resource(content: Download) -> EmbeddedResource:
     # A path of a node is relative to its workspace.
     uri = Path("/", content.transferred.path).as_uri()
-    contents = BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=_encoded(content.data))
+    contents = BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=b64encode(content.data).decode())
     return EmbeddedResource(resource=contents)
-
-
-def _encoded(data: bytes) -> str:
-    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def _report(done: TransferReport, encoding: Encoding) -> str:

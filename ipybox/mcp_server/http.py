@@ -189,10 +189,8 @@ class TokenMiddleware:
         """Answers a request (ASGI)."""
         if scope["type"] == "lifespan":
             return await self.app(scope, receive, send)
-        if scope["path"] == HEALTH_PATH:
-            return await self._health()(scope, receive, send)
-        if (refusal := self._refusal(scope)) is not None:
-            return await refusal(scope, receive, send)
+        if (answer := self._health() if scope["path"] == HEALTH_PATH else self._refusal(scope)) is not None:
+            return await answer(scope, receive, send)
         scope[_EXCHANGE] = exchange = HTTPExchange(receive, send, self._max_clients)
         self._exchanges.add(exchange)
         try:

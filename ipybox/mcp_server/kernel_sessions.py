@@ -26,13 +26,11 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_SESSION = "default"
 
-#: Default limit of sessions.
+#: Default limit of sessions, and the number of expired ones whose next use says so.
 MAX_SESSIONS = 8
+MAX_EXPIRED = 1000
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-
-#: Number of sessions that were stopped because they were not used, and whose next use says so.
-MAX_EXPIRED = 1000
 
 #: Seconds for the sessions that are ending to end with the server.
 END_TIMEOUT = 30.0
@@ -115,10 +113,8 @@ class KernelSessions:
         If the caller is cancelled while the session waits for the node of an engine, and no other one waits for it, the
         session gives up its place in the queue.
 
-        Raises:
-            ValueError: If the name is invalid, or `max_sessions` is reached.
-            CodeExecutionError: If the session ends during the use.
-            IpyboxError, OSError: If it can't be started.
+        Raises a ValueError if the name is invalid or `max_sessions` reached, a CodeExecutionError if the session ends
+        during the use, and an IpyboxError or OSError if it can't be started.
         """
         session = self._sessions.get(name) or self._start(name)
         session.users += 1
@@ -195,10 +191,10 @@ class KernelSessions:
             logger.info("session %s started", name)
             self._expired.pop(name, None)
             self._release(name, session)
-            return
-        logger.error("session %s did not start: %s", name, exc)
-        if self._sessions.get(name) is session:
-            del self._sessions[name]
+        else:
+            logger.error("session %s did not start: %s", name, exc)
+            if self._sessions.get(name) is session:
+                del self._sessions[name]
 
     def _release(self, name: str, session: "_Session") -> None:
         """Does what follows when a session is not used any more: it leaves the queue, or may expire later."""

@@ -9,6 +9,7 @@ other clients, ipybox opens the browser of this machine.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
+import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
@@ -68,8 +69,8 @@ class ServerRegistrar:
         except BaseException:
             await task.cancel()
             raise
-        if task.finished:
-            return task.result()
+        if task.task.done():
+            return task.task.result()
         self._waiting[key] = task
         if question is None:
             assert task.form is not None
@@ -102,7 +103,7 @@ async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequire
     """
     shown = task.form
     form = shown or await task.next_form()
-    if form is None or task.finished:
+    if form is None or task.task.done():
         return None
     if shown is not None:
         _require_accepted((context.input_responses or {}).get(_SIGN_IN))
@@ -115,7 +116,7 @@ async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequire
     else:
         state = uuid.uuid4().hex
         return InputRequiredResult(input_requests={_SIGN_IN: ElicitRequest(params=form)}, request_state=state)
-    await task.wait(ANSWER_TIMEOUT)
+    await asyncio.wait([task.task], timeout=ANSWER_TIMEOUT)
     return None
 
 

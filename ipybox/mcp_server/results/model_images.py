@@ -1,9 +1,9 @@
 """Images for models: of a type, a size and a number of bytes that every API accepts."""
 
-import binascii
 import logging
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,5 +41,4 @@ def _picture(data: bytes | None) -> ImageContent | str:
     if done.returncode != 0 or not line:
         logger.debug("can't show an image: %s", done.stderr.decode(errors="replace"))
         return "damaged or too large"
-    text = binascii.b2a_base64(smaller or data, newline=False).decode()
-    return ImageContent(data=text, mime_type=mime_type.decode())
+    return ImageContent(data=b64encode(smaller or data).decode(), mime_type=mime_type.decode())
