@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -249,18 +249,16 @@ def _asker(context: Context[Any, Any]) -> Ask | None:
 @contextmanager
 def _kept(text: str | None) -> Generator[Path | None]:
     """Keeps a text in a file that code in the sandbox can't reach; yields its path, or None without a file."""
-    try:
-        scratch = None if text is None else ScratchDirectory()
-    except (OSError, SandboxError) as exc:
-        logger.warning("can't save a call's arguments: %s", exc)
-        scratch = None
-    if text is None or scratch is None:
-        yield None
-        return
-    with scratch:
-        file = scratch.path / "call.txt"
-        with create_private(file, "wb") as opened:
-            opened.write(text.encode())
+    file = None
+    with ExitStack() as stack:
+        try:
+            if text is not None:
+                place = stack.enter_context(ScratchDirectory()).path / "call.txt"
+                with create_private(place, "wb") as opened:
+                    opened.write(text.encode())
+                file = place
+        except (OSError, SandboxError) as exc:
+            logger.warning("can't save a call's arguments: %s", exc)
         yield file
 
 

@@ -86,12 +86,12 @@ _PORT = re.compile(r":[0-9]{1,5}\Z")
 
 _TOO_MANY_CLIENTS = (
     "the limit of {limit} MCP sessions is reached: end a session (DELETE), wait until one has been idle for "
-    "{minutes:g} minutes, or start ipybox with a higher --max-sessions"
+    f"{IDLE_TIMEOUT / 60:g} minutes, or start ipybox with a higher --max-sessions"
 )
 
 _NAMES_ARE_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class HTTPExchange:
         if message["type"] == "http.response.start" and message["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
             # The only reason for which the SDK's application answers so, without the remedy: it refuses an MCP session.
             self.is_complete = True
-            text = _TOO_MANY_CLIENTS.format(limit=self._max_clients, minutes=IDLE_TIMEOUT / 60)
+            text = _TOO_MANY_CLIENTS.format(limit=self._max_clients)
             logger.warning("refused a client: %s", text)
             error = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": text}}
             await JSONResponse(error, message["status"])({"type": "http"}, self._receive, self._send)
@@ -396,12 +396,12 @@ def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
 
 def accepted_names(host: str, address: str, allowed_hosts: Sequence[str]) -> tuple[set[str], set[str]]:
     """Returns hosts and origins: this machine's names, pages that it serves to itself, and allowed hosts."""
-    names = {*_LOOPBACK, host, address, *allowed_hosts}
+    names = {host, address, *allowed_hosts, *_LOOPBACK}
     if ipaddress.ip_address(address).is_unspecified:
         interfaces = psutil.net_if_addrs().values()
         names |= {socket.gethostname(), *(each.address.partition("%")[0] for every in interfaces for each in every)}
     hosts = {f"[{name}]" if ":" in name and not name.startswith("[") else name for name in names}
-    origins = {f"{scheme}://{name}" for scheme in ("http", "https") for name in ("localhost", "127.0.0.1", "[::1]")}
+    origins = {f"{scheme}://{name}" for scheme in ("http", "https") for name in _LOOPBACK}
     return hosts, origins | {f"https://{name}" for name in allowed_hosts}
 
 

@@ -61,38 +61,11 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
         with standard_streams() as (stdin, stdout):
             serving = anyio.CancelScope()
             answers = AnswerStream(stdout, serving)
-            messages = MessageStream(LineReader(input_reader(stdin)), answers)
+            messages = MessageStream(input_reader(stdin), answers)
             with serving:
                 await server.run(messages, answers, server.create_initialization_options())
             if answers.failure is not None:
                 raise OSError(f"can't answer the MCP client: {answers.failure}") from answers.failure
-
-
-class LineReader:
-    """Splits what is read into lines, of at most `limit` bytes without their end, which one task takes."""
-
-    def __init__(self, read: Callable[[], Awaitable[bytes]], limit: int = MAX_LINE):
-        self._read = read
-        self._limit = limit
-        self._received = bytearray()
-
-    async def next_line(self) -> bytes:
-        """Returns the next line, or nothing at the end. Skips a line that is too long: an `InvalidMessageError`."""
-        received, searched, too_long = self._received, 0, False
-        while not (end := received.find(b"\n", searched) + 1):
-            searched = len(received)
-            if searched > self._limit:
-                too_long, searched = True, 0
-                received.clear()
-            if not (more := await self._read()):
-                end = searched
-                break
-            received += more
-        line = bytes(received[:end])
-        del received[:end]
-        if too_long or len(line) - line.endswith(b"\n") > self._limit:
-            raise InvalidMessageError(INVALID_REQUEST, f"the message is larger than {self._limit:,} bytes")
-        return line
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
@@ -148,18 +121,38 @@ def _request_id(value: Any) -> RequestId | None:
 class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
     """The messages of the client, as the SDK's server takes them. It has no task of its own, which would cost time.
 
-    Lines that are no messages are answered directly.
+    Lines that are no messages, or have more than `limit` bytes without their end, are answered directly.
     """
 
-    def __init__(self, lines: LineReader, answers: "AnswerStream"):
-        self._lines = lines
+    def __init__(self, read: Callable[[], Awaitable[bytes]], answers: "AnswerStream", limit: int = MAX_LINE):
+        self._read = read
         self._answers = answers
+        self._limit = limit
+        self._received = bytearray()
+
+    async def next_line(self) -> bytes:
+        """Returns the next line, or nothing at the end. Skips a line that is too long: an `InvalidMessageError`."""
+        received, searched, too_long = self._received, 0, False
+        while not (end := received.find(b"\n", searched) + 1):
+            searched = len(received)
+            if searched > self._limit:
+                too_long, searched = True, 0
+                received.clear()
+            if not (more := await self._read()):
+                end = searched
+                break
+            received += more
+        line = bytes(received[:end])
+        del received[:end]
+        if too_long or len(line) - line.endswith(b"\n") > self._limit:
+            raise InvalidMessageError(INVALID_REQUEST, f"the message is larger than {self._limit:,} bytes")
+        return line
 
     async def receive(self) -> SessionMessage:
         """Returns the next message; raises an OSError if stdin can't be read."""
         while True:
             try:
-                if not (line := await self._lines.next_line()):
+                if not (line := await self.next_line()):
                     raise anyio.EndOfStream
                 message = parse_line(line)
             except InvalidMessageError as exc:

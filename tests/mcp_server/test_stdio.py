@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import CancelScope
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 
-from ipybox.mcp_server.stdio import MAX_LINE, InvalidMessageError, LineReader, parse_line
+from ipybox.mcp_server.stdio import MAX_LINE, AnswerStream, InvalidMessageError, MessageStream, parse_line
 
 PING = b'{"jsonrpc":"2.0","id":"honest","method":"ping"}\n'
 
@@ -75,7 +76,7 @@ async def test_line_that_is_too_long_is_skipped(size: int) -> None:
     async def read() -> bytes:
         return stdin.read(size)
 
-    lines = LineReader(read, 8)
+    lines = MessageStream(read, AnswerStream(1, CancelScope()), 8)
     assert await lines.next_line() == b"12345678\n"
     for following in (b"\n", b"2\n", b""):
         with pytest.raises(InvalidMessageError, match="the message is larger than 8 bytes"):
