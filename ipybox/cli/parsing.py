@@ -126,10 +126,9 @@ def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line that begins with its command.
+    """Returns a command line that begins with its command, before which there may be options of serving.
 
-    Options of serving may come before it. If there is no command, it is `serve`, as clients' configurations have it;
-    a person who just types `ipybox` gets the help.
+    Without a command, it is `serve`, as clients' configurations have it; a person at a terminal gets the help.
     """
     if not arguments:
         return ["--help"] if sys.stdin.isatty() else ["serve"]

@@ -2,9 +2,8 @@
 
 There are two processes. The *owner* creates the container, waits until it is not needed any more, and removes it. The
 *client* is this process: it becomes the docker command that connects stdin and stdout with the container. A socket
-links them: the owner sends the container's id, and then waits for the end of the client. That works for any end,
-because the files of a killed process are closed, too. If a client is killed while the container is being created, the
-owner removes it afterwards. Hence not `docker run`, which would die between creation and start.
+links them: the owner sends the container's id, and then waits for the end of the client, also if it is killed, or was
+while the container was being created. Hence not `docker run`, which would die between creation and start.
 
 At the end of stdin ipybox ends by itself, and Docker removes the container. The owner sees that end, too, and removes
 the container if that takes too long. Without an owner, the rest still works.
@@ -83,12 +82,12 @@ def _own_container(options: Options, engine: Engine, client: socket.socket, stdi
     except DockerError as exc:
         _send(client, FAILED, str(exc))
         return 1
-    told = False
+    had_time = False
     try:
         _send(client, MADE, container)
-        told = _wait_for_end(client, stdin)
+        had_time = _wait_for_end(client, stdin)
     finally:
-        if not told:
+        if not had_time:
             _ask([engine.program, "stop", "-t", str(STOP_GRACE), container])
         remove = [engine.program, "rm", "--force", "--volumes", container]
         removed = any(_ask(remove) for _ in range(REMOVE_TRIES))
@@ -132,9 +131,8 @@ def _create(options: Options, engine: Engine) -> str:
 
 def _ask(command: list[str]) -> bool:
     """Runs a Docker command for the container, and returns whether it succeeded or was not needed."""
-    try:
+    with suppress(subprocess.TimeoutExpired, OSError):
         done = subprocess.run(command, capture_output=True, timeout=REMOVE_TIMEOUT, check=False, text=True)
-    except (subprocess.TimeoutExpired, OSError):
-        return False
-    said = done.stderr.lower()
-    return done.returncode == 0 or "no such container" in said or "already in progress" in said
+        said = done.stderr.lower()
+        return done.returncode == 0 or "no such container" in said or "already in progress" in said
+    return False

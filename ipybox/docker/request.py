@@ -102,8 +102,7 @@ def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
         case "ask":
             arguments.append("--approve=ask")
         case file:
-            # Without --late-checks, ipybox in the container would exit at startup, and the MCP client would not learn
-            # why.
+            # Without --late-checks, ipybox in the container would exit, and the MCP client would not learn why.
             arguments += [f"--approve={_inside(file, workspace, 'the approval rules')}", "--late-checks"]
             trusted.append((file, ""))
     store = TrustStore(workspace)

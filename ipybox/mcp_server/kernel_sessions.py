@@ -166,7 +166,7 @@ class KernelSessions:
             raise CodeExecutionError(_STOPPING)
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid session name: use up to 64 letters, digits and any of _ . -")
-        if name != DEFAULT_SESSION and len({DEFAULT_SESSION, *self._sessions}) >= self.limit:
+        if name != DEFAULT_SESSION and len(self.names) >= self.limit:
             raise ValueError(
                 f"the limit of {self.limit} sessions (max_sessions) is reached: {', '.join(self.names)}. "
                 "Use one of these sessions, or end one by calling reset with its name"

@@ -147,7 +147,7 @@ class ShownCall:
         self._arguments = dict(call.arguments)
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
         self._title = f"Code calls {_name(call.server)}.{_name(call.tool)}"
-        self._head = f"Code calls {_short_name(call.server)}.{_short_name(call.tool)}("
+        self._head = f"Code calls {'.'.join(_cut_columns(_name(each), MAX_NAME) for each in (call.server, call.tool))}("
         if kind == "shell":
             self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
             self._head = f"{self._title} ("
@@ -212,10 +212,6 @@ class ShownCall:
 def name_of(call: ToolCall) -> str:
     """Returns the name of a tool in sentences."""
     return f"{printable(_cut(call.tool))} on MCP server {printable(_cut(call.server))}"
-
-
-def _short_name(name: str) -> str:
-    return _cut_columns(_name(name), MAX_NAME)
 
 
 def _name(name: str) -> str:

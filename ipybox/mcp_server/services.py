@@ -112,15 +112,15 @@ class WorkspaceServices:
 
     async def read_from_node(self, path: str) -> "Download | None":
         """Returns a file of the first session whose node has it; None if code runs in the workspace, or nowhere."""
-        missing: FileNotFoundError | None = None
+        missing: list[FileNotFoundError] = []
         for executor in self.sessions.started if self.config.engine is not None else ():
             try:
                 if (found := await executor.read_from_node(path)) is not None:
                     return found
             except FileNotFoundError as exc:
-                missing = missing or exc
-        if missing is not None:
-            raise missing
+                missing.append(exc)
+        if missing:
+            raise missing[0]
         return None
 
     def packages(self) -> "PackageInstaller":

@@ -81,7 +81,7 @@ class ToolResultBuilder:
         messages = ""
         if warnings or notices or output.images or output.files:
             lines = [f"{MARK} {notice}" for notice in [*warnings, *notices]]
-            messages = "\n".join([*lines, *_list(self._links(output.images, shown)), *_files(output.files)])
+            messages = "\n".join([*lines, *self._image_lines(output.images, shown), *_files(output.files)])
         texts = [text, messages] if len(text) < MESSAGES_FIRST else [messages, text]
         content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
         content += [image for image in shown if isinstance(image, ImageContent)]
@@ -121,14 +121,15 @@ class ToolResultBuilder:
         place = f"{output_uri(name)}, file {printable(file)}" if resources else printable(file)
         return text, [f"{omission}Full output: {place}"], file
 
-    def _links(self, paths: Sequence[Path], shown: Sequence[ImageContent | str]) -> list[str]:
+    def _image_lines(self, paths: Sequence[Path], shown: Sequence[ImageContent | str]) -> list[str]:
         links: list[str] = []
         for path, image in zip_longest(paths, shown):
             if isinstance(image, str):
-                links.append(f"{printable(path)} (not shown: {image})")
+                links.append(f"- {printable(path)} (not shown: {image})")
             elif self._images != "inline":
-                links.append(printable(path))
-        return links
+                links.append(f"- {printable(path)}")
+        more = [f"- {len(links) - NAMED} more in the same directory"] if len(links) > NAMED else []
+        return ["Images:", *links[:NAMED], *more] if links else []
 
 
 def _texts(text: str, failure: Exception | None) -> tuple[str, str]:
@@ -172,11 +173,6 @@ def _cut(text: str, max_chars: int) -> str:
     head = max_chars * 2 // 3
     left_out = len(text) - max_chars
     return f"{text[:head]}\n[... {left_out} characters omitted ...]\n{text[head + left_out :]}"
-
-
-def _list(links: Sequence[str]) -> list[str]:
-    more = [f"- {len(links) - NAMED} more in the same directory"] if len(links) > NAMED else []
-    return ["Images:", *(f"- {link}" for link in links[:NAMED]), *more] if links else []
 
 
 def _files(paths: Sequence[Path]) -> list[str]:
