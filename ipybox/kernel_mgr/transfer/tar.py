@@ -17,8 +17,6 @@ MTIME = 315_532_800
 #: Exceptions of `tarfile` for an invalid header, and for many headers about one member.
 _UNREADABLE = (tarfile.TarError, ValueError, LookupError, OverflowError, EOFError, RecursionError)
 
-_Members = list[tuple[tuple[str, ...], tarfile.TarInfo]]
-
 
 def pack(items: Iterable[Item], transfer: Transfer) -> bytes:
     """Returns files and directories as tar."""
@@ -44,28 +42,13 @@ def unpack(packed: bytes, transfer: Transfer, refused: Refused) -> Iterator[Item
     Raises:
         ValueError: If it can't be read, or a member is invalid.
     """
-    archive = _opened(packed)
-    return _items(archive, _checked(archive, len(packed), transfer, refused))
-
-
-def _items(archive: tarfile.TarFile, members: _Members) -> Iterator[Item]:
-    for names, member in members:
-        file = archive.extractfile(member) if member.isreg() else None
-        yield Item(names, file, member.isreg() and bool(member.mode & 0o100))
-
-
-def _opened(packed: bytes) -> tarfile.TarFile:
     try:
-        return tarfile.open(fileobj=io.BytesIO(packed), mode="r:")
+        archive = tarfile.open(fileobj=io.BytesIO(packed), mode="r:")  # noqa: SIM115 - of no file
     except _UNREADABLE as exc:
         raise ValueError(f"this is not an uncompressed tar archive: {exc}") from exc
-
-
-def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: Refused) -> _Members:
-    members: _Members = []
-    files: set[tuple[str, ...]] = set()
-    directories: set[tuple[str, ...]] = set()
-    for member in _members(archive, size):
+    members: dict[tuple[str, ...], tarfile.TarInfo] = {}
+    parents: set[tuple[str, ...]] = set()
+    for member in _members(archive, len(packed)):
         names = _names(member.name)
         transfer.count(Path(*names), len(names))
         if not names and member.isdir():
@@ -78,14 +61,18 @@ def _checked(archive: tarfile.TarFile, size: int, transfer: Transfer, refused: R
         if reason is not None:
             transfer.omit(names, reason)
             continue
-        if names in files or (member.isreg() and names in directories):
+        if names in members and (member.isreg() or members[names].isreg()):
             raise ValueError(f"the tar contains {printable(member.name)} twice")
-        directories.update(names[:depth] for depth in range(1, len(names)))
-        (files if member.isreg() else directories).add(names)
-        members.append((names, member))
-    for names in files & directories:
-        raise ValueError(f"the tar contains {printable('/'.join(names))} both as a file and as a directory")
-    return members
+        parents.update(names[:depth] for depth in range(1, len(names)))
+        members[names] = member
+    for names in parents & members.keys():
+        if members[names].isreg():
+            raise ValueError(f"the tar contains {printable('/'.join(names))} both as a file and as a directory")
+    # Each file gets a buffer, so that it is opened only when its turn comes.
+    return (
+        Item(names, archive.extractfile(member), member.isreg() and bool(member.mode & 0o100))
+        for names, member in members.items()
+    )
 
 
 def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:

@@ -149,7 +149,7 @@ def long_names() -> bytes:
         (tar(("a", b""), ("b/../../file", b"")), "points outside it"),
         (tar(("a", b""), ("a", b"")), "a twice"),
         (tar(("a", b""), ("a/b", b"")), "a both as a file and as a directory"),
-        (tar(("a/b", b""), ("a", b"")), "a twice"),
+        (tar(("a/b", b""), ("a", b"")), "a both as a file and as a directory"),
         (tar(("a", b"x" * 2000))[:1000], "truncated"),
         (tar((".", b"x")), "the tar contains a file without a name: '.'"),
         (negative(), "truncated or sparse|not an uncompressed tar"),  # by the patch release of Python
