@@ -5,10 +5,10 @@ import binascii
 import os
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from ipybox.kernel_mgr.display_forms import (
     BASE64_TYPES,
@@ -34,8 +34,14 @@ IMAGE_PIECE = 1 << 22
 #: The forms of displays that become files.
 _SAVED_TYPES = {**IMAGE_TYPES, **FILE_TYPES, **BASE64_TYPES}.keys()
 
-#: The number of a display among the outputs, and suffix and text of a form.
-_Form = tuple[int, str, str]
+
+class _Form(NamedTuple):
+    """A form of a display that becomes a file; `number` is that of the display among the outputs."""
+
+    number: int
+    suffix: str
+    text: str
+    is_image: bool = False
 
 
 @dataclass
@@ -47,11 +53,6 @@ class SavedOutputs:
     image_data: list[bytes | None] = field(default_factory=list[bytes | None])
     files: list[Path] = field(default_factory=list[Path])
     notices: list[str] = field(default_factory=list[str])
-
-    def add(self, number: int, path: Path) -> None:
-        """Adds a file of a display."""
-        display = cast(Display, self.outputs[number])
-        self.outputs[number] = replace(display, files=(*display.files, path))
 
 
 class DisplayDirectory:
@@ -73,81 +74,75 @@ class DisplayDirectory:
         """Saves the displays among the outputs of one cell; notices report what was not saved."""
         for output in outputs:
             if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
-                return await asyncio.to_thread(
-                    save_displays, outputs, self._path, untrusted_root=self._untrusted_root, base=self._base
-                )
+                return await asyncio.to_thread(self.save_displays, outputs)
         return SavedOutputs(outputs)  # as after most cells
 
-
-def save_displays(
-    outputs: list[Stream | Display], path: Path, *, untrusted_root: Path | None = None, base: Path | None = None
-) -> SavedOutputs:
-    """Writes images and other forms of displays to new files in a directory; see `DisplayDirectory`.
-
-    Git ignores a directory that is created in `base`.
-    """
-    saved, broken = SavedOutputs([*outputs]), 0
-    displays = {number: output for number, output in enumerate(outputs) if isinstance(output, Display)}
-    forms, omitted = _within_limits(displays)
-    images = {number: image for number, display in displays.items() if (image := image_of(display)) is not None}
-    if images or forms:
-        makes = base is not None and not os.path.lexists(path)
-        try:
-            with open_directory(path, untrusted_root=untrusted_root, base=base) as directory:
-                if makes:
-                    directory.keep_out_of_git()
-                broken = _save_images(images, directory, path, saved)
-                _save_forms(forms, directory, path, saved)
-        except OSError as exc:
-            saved = SavedOutputs(outputs, notices=[f"What the cell displayed can't be saved in {path}: {exc}"])
-    if broken := broken + sum(map(has_broken_image, displays.values())):
-        saved.notices.insert(0, f"Images from {broken} displays were not saved because they are not valid base64.")
-    if omitted:
-        saved.notices.insert(
-            0,
-            f"{omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
-            f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
-        )
-    return saved
+    def save_displays(self, outputs: list[Stream | Display]) -> SavedOutputs:
+        """As `save`, but blocks. Git ignores a directory that is created in the workspace."""
+        saved, forms, omitted, broken = SavedOutputs([*outputs]), list[_Form](), 0, 0
+        for number, output in enumerate(outputs):
+            if isinstance(output, Display):
+                broken += has_broken_image(output)
+                forms += [_Form(number, *image, is_image=True)] if (image := image_of(output)) else []
+                forms += [_Form(number, *form) for form in files_of(output)]
+        forms, omitted = _within_limits(forms)
+        if forms:
+            makes = self._base is not None and not os.path.lexists(self._path)
+            try:
+                with open_directory(self._path, untrusted_root=self._untrusted_root, base=self._base) as directory:
+                    if makes:
+                        directory.keep_out_of_git()
+                    broken += _write(forms, directory, self._path, saved)
+            except OSError as exc:
+                saved = SavedOutputs(
+                    outputs, notices=[f"What the cell displayed can't be saved in {self._path}: {exc}"]
+                )
+        if broken:
+            saved.notices.insert(0, f"Images from {broken} displays were not saved because they are not valid base64.")
+        if omitted:
+            saved.notices.insert(
+                0,
+                f"{omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
+                f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
+            )
+        return saved
 
 
-def _within_limits(displays: Mapping[int, Display]) -> tuple[list[_Form], int]:
+def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:
     """Returns the forms that become files, and how many do not because of the limits."""
-    forms: list[_Form] = []
-    room, count = MAX_FILE_CHARS, 0
-    for number, display in displays.items():
-        for suffix, text in files_of(display):
-            count += 1
-            if count <= MAX_FILES and len(text) <= room:
-                room -= len(text)
-                forms.append((number, suffix, text))
-    return forms, count - len(forms)
+    chosen: list[_Form] = []
+    room, count, omitted = MAX_FILE_CHARS, 0, 0
+    for form in forms:
+        count += not form.is_image
+        if form.is_image or (count <= MAX_FILES and len(form.text) <= room):
+            room -= 0 if form.is_image else len(form.text)
+            chosen.append(form)
+        else:
+            omitted += 1
+    return chosen, omitted
 
 
-def _save_images(images: Mapping[int, tuple[str, str]], directory: Directory, path: Path, saved: SavedOutputs) -> int:
-    """Saves images, and returns how many are damaged."""
-    room = MAX_IMAGE_DATA
-    for number, (suffix, text) in images.items():
-        if (data := _decoded(text)) is None:
+def _write(forms: Iterable[_Form], directory: Directory, path: Path, saved: SavedOutputs) -> int:
+    """Writes the forms of displays to new files, and returns how many images are damaged."""
+    room, broken = MAX_IMAGE_DATA, 0
+    for form in forms:
+        is_text = form.suffix in FILE_TYPES.values()
+        data = form.text.encode(errors="replace") if is_text else _decoded(form.text)
+        if data is None:
+            broken += form.is_image
             continue
-        file = path / f"{uuid.uuid4().hex}{suffix}"
+        file = path / f"{uuid.uuid4().hex if form.is_image else secrets.token_hex(4)}{form.suffix}"
         directory.write_new(file.name, data)
-        held = len(data) <= room
-        room -= len(data) if held else 0
-        saved.images.append(file)
-        saved.image_data.append(data if held else None)
-        saved.add(number, file)
-    return len(images) - len(saved.images)
-
-
-def _save_forms(forms: Sequence[_Form], directory: Directory, path: Path, saved: SavedOutputs) -> None:
-    for number, suffix, text in forms:
-        file = path / f"{secrets.token_hex(4)}{suffix}"
-        data = _decoded(text) if suffix in BASE64_TYPES.values() else text.encode(errors="replace")
-        if data is not None:
-            directory.write_new(file.name, data)
+        display = cast(Display, saved.outputs[form.number])
+        saved.outputs[form.number] = replace(display, files=(*display.files, file))
+        if form.is_image:
+            held = data if len(data) <= room else None
+            room -= len(held or b"")
+            saved.images.append(file)
+            saved.image_data.append(held)
+        else:
             saved.files.append(file)
-            saved.add(number, file)
+    return broken
 
 
 def _decoded(image: str) -> bytes | None:

@@ -7,7 +7,7 @@ import pytest
 
 from ipybox.kernel_mgr import display_files
 from ipybox.kernel_mgr import output_collector as outputs_module
-from ipybox.kernel_mgr.display_files import DisplayDirectory, SavedOutputs, save_displays
+from ipybox.kernel_mgr.display_files import DisplayDirectory, SavedOutputs
 from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
@@ -37,7 +37,7 @@ class Collector(OutputCollector):
 
     def save(self, directory: Path, *, untrusted_root: Path | None = None) -> SavedOutputs:
         """Saves the files of the displays."""
-        return save_displays(self.outputs(), directory, untrusted_root=untrusted_root)
+        return DisplayDirectory(directory, untrusted_root, None).save_displays(self.outputs())
 
 
 def message(type_: str, **content: Any) -> Message:
