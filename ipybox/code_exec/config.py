@@ -174,7 +174,7 @@ class ExecutorConfig:
 
             place = None if self.working_dir is None else Path(self.working_dir)
             host, port = self.kernel_gateway_host, self.kernel_gateway_port
-            return lambda setup, accept, _: KernelGateway.of(setup, accept, working_dir=place, host=host, port=port)
+            return lambda setup, accept, _: KernelGateway(host, port, place, setup=setup, on_tool_connection=accept)
         if self.kernel_gateway_port is not None:
             raise ValueError(
                 "kernel_gateway_port can't be used with an engine: the engine's gateway runs on another machine"

@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.kernel_mgr.gateway_process import GatewayProcess
-from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.sandbox.settings import SandboxConfig, optional_settings
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.errors import GatewayError, SandboxError
@@ -56,12 +56,8 @@ class KernelGateway(Gateway):
         env: Environment variables for the kernels.
         on_tool_connection: Receives each connection that code in a kernel opens to the tool server's address. If
             None, kernels have no such address, unless `env` contains one.
-        limits: Resource limits of the kernels and all processes that they start, together. Kernels that exceed memory
-            or processes are killed.
-        allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings.
-        preload: Modules that kernels have imported from their start, on Linux.
-        spare_kernel: Whether to keep a kernel ready for the next client, on Linux. It is made at the start, and then
-            when all kernels are idle.
+        setup: What executors run, with limits and more (`GatewaySetup`), in place of `sandbox`, `sandbox_config`,
+            `log_level` and `env`.
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -80,35 +76,22 @@ class KernelGateway(Gateway):
         env: dict[str, str] | None = None,
         *,
         on_tool_connection: AcceptedSocket | None = None,
-        limits: ResourceLimits | None = None,
-        allowed_domains: Sequence[str] = (),
-        preload: Sequence[str] = (),
-        spare_kernel: bool = False,
+        setup: GatewaySetup | None = None,
     ):
         super().__init__()
-        #: The sandbox settings; None without a sandbox.
-        self.sandbox_settings = optional_settings(sandbox, sandbox_config, allowed_domains)
         self.host = host
         self.port = port
         self.token: str | None = None
         self._log_to_stderr = log_to_stderr
         self._on_tool_connection = on_tool_connection
-        self._limits = (limits or ResourceLimits()).with_default()
-        self._config = GatewayConfig(
-            sandbox=self.sandbox_settings,
-            working_dir=working_dir,
-            env=dict(env or {}),
-            limits=self._limits,
-            log_level=log_level,
-            tools=on_tool_connection is not None,
-            preload=preload,
-            spare_kernel=spare_kernel,
+        setup = setup or GatewaySetup(
+            env=env or {}, sandbox=optional_settings(sandbox, sandbox_config), log_level=log_level
         )
+        given: dict[str, Any] = {**vars(setup), "limits": setup.limits.with_default()}
+        self._config = GatewayConfig(**given, working_dir=working_dir, tools=on_tool_connection is not None)
         self._watch: LimitMonitor | None = None
         #: Starts the limit monitor as soon as the gateway answers, even without a client.
         self._watching: asyncio.Task[None] | None = None
-        #: By the ids of kernels that ran cells, the callback if the current cell exceeds its CPU time.
-        self._cells: dict[str, Callable[[str], object] | None] = {}
         self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
         #: Held while the gateway stops: a start that is cancelled more than once leaves that to a task of its own.
@@ -117,31 +100,6 @@ class KernelGateway(Gateway):
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
         self._tasks = TaskSet()
-
-    @classmethod
-    def of(
-        cls,
-        setup: GatewaySetup,
-        on_tool_connection: AcceptedSocket,
-        *,
-        working_dir: Path | None = None,
-        host: str = "localhost",
-        port: int | None = None,
-    ) -> Self:
-        """Returns the gateway of executors."""
-        return cls(
-            host,
-            port,
-            working_dir,
-            sandbox=setup.sandbox is not None,
-            sandbox_config=setup.sandbox,
-            log_level=setup.log_level,
-            env=setup.env,
-            on_tool_connection=on_tool_connection,
-            limits=setup.limits,
-            preload=setup.preload,
-            spare_kernel=setup.spare_kernel,
-        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -245,23 +203,14 @@ class KernelGateway(Gateway):
         if self._process is not None:
             await self._process.wait()
 
-    @contextlib.contextmanager
-    def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+    def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> AbstractContextManager[None]:
         """As `Gateway.measure_cell`."""
-        self._cells[kernel_id] = on_cpu_exceeded
-        if self._watch is not None:
-            self._watch.start_cell(kernel_id)
-        try:
-            yield
-        finally:
-            if self._watch is not None:
-                self._watch.end_cell(kernel_id)
-            self._cells[kernel_id] = None
+        return contextlib.nullcontext() if self._watch is None else self._watch.measure_cell(kernel_id, on_cpu_exceeded)
 
     async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
         lines: list[str] = []
-        if self._limits.memory is not None and "MemoryError" in text:
-            limit = format_bytes(self._limits.memory)
+        if self._config.limits.memory is not None and "MemoryError" in text:
+            limit = format_bytes(self._config.limits.memory)
             lines.append(f"Each process may use at most {limit} of memory ({name_of('memory_limit')}).")
         if self._policy is not None:
             from ipybox.sandbox.denials import explain_denials
@@ -288,7 +237,7 @@ class KernelGateway(Gateway):
         self.notices, self._policy = launch.notices, launch.policy
         self._process = GatewayProcess(launch, log_to_stderr=self._log_to_stderr)
         await self._process.spawn(self._on_tool_connection)
-        if self._limits.any:
+        if self._config.limits.any:
             self._watching = self._tasks.start(self._watch_limits(self._process))
 
     async def _until_ready(self) -> None:
@@ -304,13 +253,13 @@ class KernelGateway(Gateway):
             try:
                 return await self._process.until_ready()
             except GatewayError as exc:
-                if self.sandbox_settings is None or not self._process.link.closed.is_set():
+                if self._config.sandbox is None or not self._process.link.closed.is_set():
                     raise
                 from ipybox.sandbox import preflight
 
                 cause = preflight.transient_cause(str(exc))
                 if cause is None or starts == preflight.SANDBOX_STARTS:
-                    raise await self._explain(exc, self.sandbox_settings.weaker_nested_sandbox) from None
+                    raise await self._explain(exc, self._config.sandbox.weaker_nested_sandbox) from None
             logger.warning("the sandbox did not start (%s): retrying", cause)
             starts += 1
             await self._end_process(timeout=0)
@@ -339,15 +288,10 @@ class KernelGateway(Gateway):
             from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
             spare = self._config.spare_kernel
-            watch = LimitMonitor(process.pid, self._limits, self._limit_exceeded, self._cpu_exceeded, spare=spare)
+            watch = LimitMonitor(process.pid, self._config.limits, self._limit_exceeded, spare=spare)
             watch.start()
             self._watch = watch
 
-    def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:
+    def _limit_exceeded(self, message: str, kernels: Collection[str]) -> None:
         logger.warning("%s", message)
-        killed = self._cells.keys() if kernel_id is None else {kernel_id}
-        self.exceeded |= dict.fromkeys(killed, message)
-
-    def _cpu_exceeded(self, message: str, kernel_id: str) -> None:
-        if (on_cpu_exceeded := self._cells[kernel_id]) is not None:
-            on_cpu_exceeded(message)
+        self.exceeded |= dict.fromkeys(kernels, message)

@@ -138,7 +138,7 @@ def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence
 
 
 def optional_settings(
-    sandbox: bool, config: SandboxConfig | None, allowed_domains: Sequence[str]
+    sandbox: bool, config: SandboxConfig | None, allowed_domains: Sequence[str] = ()
 ) -> SandboxSettings | None:
     """Returns the settings of `load_settings`, or None without a sandbox.
 

@@ -55,7 +55,8 @@ def new_gateway(
         accept = accepted.put_nowait
         if request.param == "node":
             return EngineGateway(Engine(name="the engine", command=command), workspace, WAIT, setup, accept)
-        return KernelGateway.of(setup, accept, working_dir=workspace, port=0 if request.param == "port" else None)
+        port = 0 if request.param == "port" else None
+        return KernelGateway(port=port, working_dir=workspace, setup=setup, on_tool_connection=accept)
 
     return new
 

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +118,17 @@ class Gateway:
         self.messages: asyncio.Queue[str] = asyncio.Queue()
         self.cpu_messages: asyncio.Queue[str] = asyncio.Queue()
 
-    def watch(self, **allowed: Any) -> LimitMonitor:
-        return LimitMonitor(
-            self.pid,
-            ResourceLimits(**allowed),
-            lambda message, _: self.messages.put_nowait(message),
-            lambda message, _: self.cpu_messages.put_nowait(message),
-        )
+    @asynccontextmanager
+    async def watch(self, **allowed: Any) -> AsyncGenerator[LimitMonitor]:
+        watch = LimitMonitor(self.pid, ResourceLimits(**allowed), lambda message, _: self.messages.put_nowait(message))
+        watch.start()
+        try:
+            yield watch
+        finally:
+            await watch.stop()
+
+    def cell(self, watch: LimitMonitor) -> AbstractContextManager[None]:
+        return watch.measure_cell("kernel", self.cpu_messages.put_nowait)
 
     def run(self, code: str) -> None:
         assert self._process.stdin is not None
@@ -286,17 +290,16 @@ else:
 @pytest.mark.usefixtures("either_tree")
 async def test_cpu_time_of_a_cell_is_exceeded_once_and_nothing_is_killed():
     async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.3) as watch:
-        watch.start_cell("kernel")
-        gateway.run(BURN)
-        async with asyncio.timeout(servers.WAIT):
-            message = await gateway.cpu_messages.get()
+        with gateway.cell(watch):
+            gateway.run(BURN)
+            async with asyncio.timeout(servers.WAIT):
+                message = await gateway.cpu_messages.get()
         assert message.startswith("the cell used 0.")
         assert message.endswith(" s of CPU time, more than cpu_seconds=0.3 allows")
-        watch.end_cell("kernel")
         assert descendants(gateway.pid)
-        watch.start_cell("kernel")  # the second cell gets a time of its own
-        async with asyncio.timeout(servers.WAIT):
-            assert (await gateway.cpu_messages.get()).startswith("the cell used 0.")
+        with gateway.cell(watch):  # the second cell gets a time of its own
+            async with asyncio.timeout(servers.WAIT):
+                assert (await gateway.cpu_messages.get()).startswith("the cell used 0.")
         assert gateway.cpu_messages.empty()
         assert gateway.messages.empty()
 
@@ -313,10 +316,10 @@ for _ in range(20):
 time.sleep(60)
 """
     async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.4) as watch:
-        watch.start_cell("kernel")
-        gateway.run(program)
-        async with asyncio.timeout(servers.WAIT):
-            assert "more than cpu_seconds=0.4" in await gateway.cpu_messages.get()
+        with gateway.cell(watch):
+            gateway.run(program)
+            async with asyncio.timeout(servers.WAIT):
+                assert "more than cpu_seconds=0.4" in await gateway.cpu_messages.get()
 
 
 async def test_nothing_is_called_after_a_stop_or_outside_of_a_cell():
@@ -324,20 +327,16 @@ async def test_nothing_is_called_after_a_stop_or_outside_of_a_cell():
         async with gateway.watch(cpu_seconds=0.01) as watch:
             gateway.run("print('burning', flush=True)\nwhile True: pass")
             assert await gateway.line() == "burning"
-            watch.start_cell("kernel")
-            watch.end_cell("kernel")
+            with gateway.cell(watch):
+                pass
         assert gateway.cpu_messages.empty()
-        with pytest.raises(RuntimeError, match="already been started"):
-            watch.start()
 
 
 @pytest.mark.usefixtures("either_tree")
 async def test_a_watch_ends_with_its_root():
     async with running_gateway() as gateway:
-        watch = gateway.watch(memory=200 * MIB)
-        watch.start()
-        await gateway.close()
-        await watch.stop()
+        async with gateway.watch(memory=200 * MIB):
+            await gateway.close()
         assert gateway.messages.empty()
 
 

@@ -12,8 +12,10 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.code_exec.executor import STATE_LOST
 from ipybox.errors import ExecutionTimeoutError, KernelDiedError
 from ipybox.kernel_mgr.client import KernelClient
+from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits, default_memory_limit
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.sandbox.settings import load_settings
 from ipybox.support.deadline import Deadline
 from ipybox.support.sizes import format_bytes
 from tests import servers
@@ -82,9 +84,9 @@ async def waiting_kernel(
 ) -> AsyncGenerator[tuple[KernelGateway, KernelClient]]:
     """Yields a gateway whose first kernel ran long before a client came, and that client."""
     async with AsyncExitStack() as resources:
-        gateway = KernelGateway(
-            port=None, working_dir=directory, sandbox=mode.sandbox, limits=ResourceLimits(**limits), spare_kernel=True
-        )
+        sandbox = load_settings() if mode.sandbox else None
+        setup = GatewaySetup(sandbox=sandbox, limits=ResourceLimits(**limits), spare_kernel=True)
+        gateway = KernelGateway(port=None, working_dir=directory, setup=setup)
         resources.push_async_callback(gateway.stop)
         before = servers.descendants()
         await gateway.spawn()

@@ -11,7 +11,7 @@ import pytest
 from ipybox import CodeExecutor
 from ipybox.errors import SandboxError
 from ipybox.kernel_mgr.server import KernelGateway
-from ipybox.sandbox.settings import PROFILES, load_settings
+from ipybox.sandbox.settings import PROFILES, load_settings, optional_settings
 from tests.servers import NODE_MODULES, WAIT
 
 #: As the documentation has shown it since there is a sandbox.
@@ -194,8 +194,8 @@ def test_settings_without_a_sandbox_are_a_mistake():
         CodeExecutor(allowed_domains=["example.org"])
 
 
-def test_a_gateway_allows_more_hosts():
-    gateway = KernelGateway(port=None, sandbox=True, allowed_domains=["example.org"])
+def test_more_hosts_can_be_allowed():
+    settings = optional_settings(sandbox=True, config=None, allowed_domains=["example.org"])
 
-    assert gateway.sandbox_settings is not None
-    assert gateway.sandbox_settings.allowed_domains == ("example.org",)
+    assert settings is not None
+    assert settings.allowed_domains == ("example.org",)

@@ -15,7 +15,9 @@ import pytest_asyncio
 from ipybox import CodeExecutor
 from ipybox.guest import landlock
 from ipybox.kernel_mgr.client import KernelClient
+from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.sandbox.settings import load_settings
 from tests.code_exec.cells import process_of
 from tests.conftest import Mode
 from tests.guest.landlock.test_process import version
@@ -379,8 +381,9 @@ async def test_no_kernel_has_the_token_of_another_in_its_memory(siblings: tuple[
 
 async def test_no_kernel_has_the_token_of_its_gateway(tmp_path: Path, mode: Mode):
     """The first kernel, whose template was forked off the gateway."""
+    setup = GatewaySetup(sandbox=load_settings() if mode.sandbox else None, spare_kernel=True)
     async with (
-        KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=True) as gateway,
+        KernelGateway(port=0, working_dir=tmp_path, setup=setup) as gateway,
         KernelClient(port=gateway.port or 0) as client,
     ):
         token = (gateway.token or "").encode()

@@ -17,9 +17,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from functools import partial
-from typing import Self
 
 from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
 from ipybox.kernel_mgr.limits.process_tree import process_tree
@@ -70,9 +69,8 @@ class LimitMonitor:
         pid: The gateway process, or the sandbox around it, a child of this process. It is killed only if too much is
             used even without the kernels.
         limits: The resource limits.
-        on_exceeded: Called in the event loop, with a message for people and the id of the kernel that is about to be
-            killed: None for all, `UNATTRIBUTED` for processes that left their kernel unseen.
-        on_cpu_exceeded: The same for the CPU time of a kernel's cell, once per cell; nothing is killed then.
+        on_exceeded: Called in the event loop, with a message for people and the ids of the kernels that are about to be
+            killed, of those that ran cells; `UNATTRIBUTED` for processes that left their kernel unseen.
         spare: Whether the gateway keeps a spare kernel.
     """
 
@@ -80,15 +78,13 @@ class LimitMonitor:
         self,
         pid: int,
         limits: ResourceLimits,
-        on_exceeded: Callable[[str, str | None], object],
-        on_cpu_exceeded: Callable[[str, str], object],
+        on_exceeded: Callable[[str, Collection[str]], object],
         *,
         spare: bool = False,
     ):
         self._keeps_spare = spare
         self._limits = limits
         self._on_exceeded = on_exceeded
-        self._on_cpu_exceeded = on_cpu_exceeded
         self._tree = process_tree(pid)
         self._trees = KernelProcesses(self._tree)
         #: The private memory that each helper had at the start.
@@ -103,22 +99,12 @@ class LimitMonitor:
         #: The spare kernel at the last poll, and its processes.
         self._spare: tuple[str | None, set[int]] = None, set()
 
-    async def __aenter__(self) -> Self:
-        self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
     def start(self) -> None:
         """Starts monitoring.
 
         Raises:
             OSError: If its thread can't start.
-            RuntimeError: If the monitor was started before.
         """
-        if self._thread is not None:
-            raise RuntimeError("the limit monitor has already been started")
         pids = self._look_around()
         self._memory_before = {pid: self._tree.resident(pid).private for pid in self._trees.helpers}
         self._tree.open_private_files(pids)
@@ -136,16 +122,23 @@ class LimitMonitor:
             await self._ended.wait()
             self._thread.join()
 
-    def start_cell(self, kernel: str) -> None:
-        """Notes that a kernel is used, and starts to count the CPU time of its cell."""
+    @contextlib.contextmanager
+    def measure_cell(self, kernel: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
+        """Notes that a kernel is used, and counts the CPU time of its cell.
+
+        Args:
+            kernel: The id of the kernel.
+            on_cpu_exceeded: Called in the event loop with a message, once, if the cell exceeds its CPU time. Nothing is
+                killed then.
+        """
         self._used.add(kernel)
         if self._limits.cpu_seconds is not None:
-            self._cells[kernel] = _CellTime()
+            self._cells[kernel] = _CellTime(on_cpu_exceeded)
             self._wake.set()
-
-    def end_cell(self, kernel: str) -> None:
-        """Stops counting CPU time. `on_cpu_exceeded` is not called for this cell afterwards."""
-        self._cells.pop(kernel, None)
+        try:
+            yield
+        finally:
+            self._cells.pop(kernel, None)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         if sys.platform == "linux":  # threads have ids like processes there
@@ -254,13 +247,13 @@ class LimitMonitor:
                 _call(loop, self._report_cpu, cell, message, kernel)
             yield (limit - cell.used) / (os.cpu_count() or 1)
 
-    def _report(self, callback: Callable[..., object], message: str, kernel: str | None) -> None:
+    def _report(self, message: str, kernel: str | None) -> None:
         if not self._stopping:
-            callback(message, kernel)
+            self._on_exceeded(message, self._used if kernel is None else {kernel})
 
     def _report_cpu(self, cell: "_CellTime", message: str, kernel: str) -> None:
-        if cell is self._cells.get(kernel):
-            self._report(self._on_cpu_exceeded, message, kernel)
+        if cell is self._cells.get(kernel) and not self._stopping:
+            cell.on_exceeded(message)
 
     def _doomed(self, kernel: str | None) -> set[int]:
         """Returns the current processes of one kernel, or all but the helpers and the spare kernel."""
@@ -270,7 +263,7 @@ class LimitMonitor:
 
     def _end(self, kernel: str | None, message: str, loop: asyncio.AbstractEventLoop) -> bool:
         """Reports and kills a kernel, or all; returns whether all processes have ended."""
-        _call(loop, self._report, self._on_exceeded, message, kernel)
+        _call(loop, self._report, message, kernel)
         return self._kill(kernel)
 
     def _kill(self, kernel: str | None) -> bool:
@@ -319,7 +312,8 @@ class LimitMonitor:
 class _CellTime:
     """The CPU time of one cell."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_exceeded: Callable[[str], object]) -> None:
+        self.on_exceeded = on_exceeded
         self.used = 0.0
         self.exceeded = False
         self._before: float | None = None

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,10 +69,8 @@ class _Gateway(KernelGateway):
 
     on_exceeded: Callable[[Exceeded], None]
 
-    def _limit_exceeded(self, message: str, kernel_id: str | None) -> None:
-        super()._limit_exceeded(message, kernel_id)
-        kernels, self.exceeded = list(self.exceeded), {}
-        self.on_exceeded(Exceeded(kernels=kernels, message=message))
+    def _limit_exceeded(self, message: str, kernels: Collection[str]) -> None:
+        self.on_exceeded(Exceeded(kernels=list(kernels), message=message))
 
 
 class _Node:
@@ -180,7 +178,9 @@ class _Node:
         """Starts the gateway, and then tells which limits kernels exceed."""
         start, _ = await exchange.receive(Start)
         workspace = await asyncio.to_thread(self._find_workspace, start)
-        gateway = self._gateway = _Gateway.of(start.setup, self._accept_tool_connection, working_dir=workspace)
+        gateway = self._gateway = _Gateway(
+            port=None, working_dir=workspace, setup=start.setup, on_tool_connection=self._accept_tool_connection
+        )
         gateway.on_exceeded = self._exceeded.put_nowait
         await gateway.start()
         self._tasks.start(self._watch_gateway(gateway))
