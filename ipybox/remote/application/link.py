@@ -109,7 +109,7 @@ class NodeLink:
             GatewayError: If the link is closed.
         """
         try:
-            stream = self._connection.request(GATEWAY, large=True)
+            stream = self._connection.request(GATEWAY)
         except StreamClosedError:
             raise GatewayError("the node is not connected") from None
         ours, theirs = socket.socketpair()
@@ -118,17 +118,13 @@ class NodeLink:
         self._tasks.start(tunnel(stream, theirs))
         return ours
 
-    def request(self, path: str, *, large: bool = False) -> Exchange:
-        """Returns a new request to the node.
-
-        Args:
-            path: The kind of the request.
-            large: Whether its answers are large.
+    def request(self, path: str) -> Exchange:
+        """Returns a new request to the node, of this kind.
 
         Raises:
             StreamClosedError: If the link is closed.
         """
-        return Exchange(self._connection.request(path, large=large))
+        return Exchange(self._connection.request(path))
 
     async def ask(
         self, path: str, request: Message, expected: type[Expected], content: bytes = b"", limit: int = 0
@@ -140,7 +136,7 @@ class NodeLink:
             RefusedError: If the node can't do it.
             StreamClosedError: If the link is closed.
         """
-        exchange = self.request(path, large=bool(limit))
+        exchange = self.request(path)
         try:
             await exchange.send(request, content)
             return await exchange.receive(expected, limit)

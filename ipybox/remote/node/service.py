@@ -129,7 +129,6 @@ class _Node:
     def _take_for_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
         match stream.path:
             case protocol.GATEWAY:
-                self.connection.enlarge(stream.number)
                 assert gateway.endpoint.dial is not None
                 self._tasks.start(tunnel(stream, gateway.endpoint.dial()))
             case protocol.CELL:
@@ -137,7 +136,6 @@ class _Node:
             case protocol.EXPLAIN:
                 self._tasks.start(self._serve(stream, self._explain))
             case protocol.PUT | protocol.READ if self._files is not None:
-                self.connection.enlarge(stream.number)
                 self._tasks.start(self._serve(stream, self._files.serve))
             case _:
                 stream.reset()

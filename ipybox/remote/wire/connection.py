@@ -27,13 +27,15 @@ from h2.events import (
 from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
+from ipybox.remote.wire.protocol import GATEWAY, PUT, READ
 from ipybox.remote.wire.stream import Stream, StreamClosedError
 
 logger = logging.getLogger(__name__)
 
-#: Bytes that a stream accepts before they are read; for connections to the gateway, which have much output, more.
+#: Bytes that a stream accepts before they are read; for connections to the gateway and for files, more.
 WINDOW: Final = 256 << 10
 LARGE_WINDOW: Final = 4 << 20
+LARGE: Final = (GATEWAY, PUT, READ)
 
 #: Bytes of one frame.
 FRAME: Final = 64 << 10
@@ -65,7 +67,8 @@ class Connection(asyncio.Protocol):
         on_request: Callable[[Stream], None] = lambda stream: stream.reset(),
         on_closed: Callable[[], object] = lambda: None,
     ):
-        self._h2 = H2Connection(H2Configuration(client_side=client, header_encoding="utf-8"))
+        #: The state of the connection, whose methods `do` calls.
+        self.h2 = H2Connection(H2Configuration(client_side=client, header_encoding="utf-8"))
         self._on_request = on_request
         self._streams: dict[int, Stream] = {}
         self._on_closed = on_closed
@@ -118,11 +121,11 @@ class Connection(asyncio.Protocol):
             SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
             SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADERS,
         }
-        if self._h2.config.client_side:
+        if self.h2.config.client_side:
             settings[SettingCodes.ENABLE_PUSH] = 0
-        self._h2.initiate_connection()
-        self._h2.update_settings(settings)
-        self._h2.increment_flow_control_window((1 << 31) - 1 - self._h2.inbound_flow_control_window)
+        self.h2.initiate_connection()
+        self.h2.update_settings(settings)
+        self.h2.increment_flow_control_window((1 << 31) - 1 - self.h2.inbound_flow_control_window)
         self._schedule_flush()
 
     def write_raw(self, data: bytes) -> None:
@@ -140,12 +143,8 @@ class Connection(asyncio.Protocol):
         if self._writing is not None:
             await self._written.wait()
 
-    def request(self, path: str, *, large: bool = False) -> Stream:
-        """Opens a stream.
-
-        Args:
-            path: What the peer connects it to.
-            large: Whether it gets a large window.
+    def request(self, path: str) -> Stream:
+        """Opens a stream, which the peer connects to what the path names.
 
         Raises:
             StreamClosedError: If the connection is closed, or has too many streams.
@@ -153,73 +152,53 @@ class Connection(asyncio.Protocol):
         if self.closed.is_set():
             raise StreamClosedError
         try:
-            number = self._h2.get_next_available_stream_id()
+            number = self.h2.get_next_available_stream_id()
             headers = [(":method", "POST"), (":scheme", "http"), (":authority", "node"), (":path", path)]
-            self._h2.send_headers(number, headers)
+            self.h2.send_headers(number, headers)
         except H2Error as exc:
             raise StreamClosedError from exc
-        if large:
-            self._enlarge(number)
-        stream = self._streams[number] = Stream(self, number, path)
-        self._schedule_flush()
-        return stream
-
-    def respond(self, number: int) -> None:
-        """Answers a request."""
-        self._do(lambda: self._h2.send_headers(number, [(":status", "200")]))
-
-    def enlarge(self, number: int) -> None:
-        """Gives a stream of the peer a large window."""
-        self._do(lambda: self._enlarge(number))
+        return self._add(number, path, answered=True)
 
     def sendable(self, stream: Stream) -> int:
         """Returns how many bytes a stream can send now; -1 if it is closed."""
         if self.closed.is_set():
             return -1
         try:
-            window = self._h2.local_flow_control_window(stream.number)
+            window = self.h2.local_flow_control_window(stream.number)
         except H2Error:
             return -1
-        return max(0, min(window, self._h2.max_outbound_frame_size, FRAME))
-
-    def send(self, number: int, data: bytes) -> None:
-        """Sends data that the windows allow."""
-        self._do(lambda: self._h2.send_data(number, data))
-
-    def end(self, number: int) -> None:
-        """Ends this side of a stream."""
-        self._do(lambda: self._h2.end_stream(number))
+        return max(0, min(window, self.h2.max_outbound_frame_size, FRAME))
 
     def reset(self, number: int) -> None:
         """Ends both sides of a stream."""
         self._streams.pop(number, None)
-        self._do(lambda: self._h2.reset_stream(number))
+        self.do(self.h2.reset_stream, number)
 
-    def acknowledge(self, number: int, size: int) -> None:
-        """Notes that data was read, which makes room for more."""
-        if size:
-            self._do(lambda: self._h2.acknowledge_received_data(size, number))
+    def do(self, action: Callable[..., object], *arguments: object) -> None:
+        """Calls a method of `h2` and sends what it has to, unless the connection or the stream is closed."""
+        if self.closed.is_set():
+            return
+        try:
+            action(*arguments)
+        except H2Error as exc:  # the peer has closed the stream, which its reader learns
+            logger.debug("stream: %r", exc)
+        self._schedule_flush()
 
     def ping(self) -> None:
         """Asks the peer for a sign of life, which updates `last_received`."""
-        self._do(lambda: self._h2.ping(b"ipybox??"))
+        self.do(self.h2.ping, b"ipybox??")
 
     async def writable(self) -> None:
         """Waits until the peer has read enough, or never will."""
         await self._writable.wait()
 
-    def _enlarge(self, number: int) -> None:
-        self._h2.increment_flow_control_window(LARGE_WINDOW - WINDOW, number)
-
-    def _do(self, action: Callable[[], object]) -> None:
-        """Does something with the connection, unless that or the stream is closed."""
-        if self.closed.is_set():
-            return
-        try:
-            action()
-        except H2Error as exc:  # the peer has closed the stream, which its reader learns
-            logger.debug("stream: %r", exc)
+    def _add(self, number: int, path: str, *, answered: bool) -> Stream:
+        """Returns a new stream, with the window for its path."""
+        stream = self._streams[number] = Stream(self, number, path, answered=answered)
+        if path in LARGE:
+            self.do(self.h2.increment_flow_control_window, LARGE_WINDOW - WINDOW, number)
         self._schedule_flush()
+        return stream
 
     def _schedule_flush(self) -> None:
         # What one turn of the loop sends goes out in one write: srun leaves Nagle's algorithm on, with which a
@@ -230,7 +209,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if data := self._h2.data_to_send():
+        if data := self.h2.data_to_send():
             self.write_raw(data)
         if self._writing is not None and self._writing.get_write_buffer_size() > MAX_WRITE_BUFFER:
             self._violated("it is not reading")
@@ -244,7 +223,7 @@ class Connection(asyncio.Protocol):
                 return
             self._on_raw, data = None, rest
         try:
-            events = self._h2.receive_data(data)
+            events = self.h2.receive_data(data)
         except ProtocolError as exc:
             self._violated(str(exc) or type(exc).__name__)
             return
@@ -253,41 +232,32 @@ class Connection(asyncio.Protocol):
         self._schedule_flush()
 
     def _handle(self, event: Event) -> None:
-        if isinstance(event, RequestReceived):
-            self._take_request(event)
-        elif isinstance(event, ConnectionTerminated):
-            self._end()
-        elif isinstance(event, WindowUpdated) and not event.stream_id:
-            self._wake_all()
-        elif (number := cast("int | None", getattr(event, "stream_id", None))) is None:
-            self._wake_all()  # settings, which may change windows
-        elif (stream := self._streams.get(number)) is not None:
-            self._pass_on(event, stream)
-
-    def _pass_on(self, event: Event, stream: Stream) -> None:
-        if isinstance(event, DataReceived):
-            stream.take(event.data or b"", event.flow_controlled_length or 0)
-        elif isinstance(event, ResponseReceived):
-            stream.take_answer()
-        elif isinstance(event, WindowUpdated):
-            stream.wake()
-        elif isinstance(event, StreamEnded):
-            stream.take_end()
-        elif isinstance(event, StreamReset):
-            self._streams.pop(stream.number, None)
-            stream.take_end(reset=True)
-
-    def _take_request(self, event: RequestReceived) -> None:
-        assert event.stream_id is not None
-        headers = dict(cast("list[tuple[Any, Any]]", event.headers or []))
-        stream = self._streams[event.stream_id] = Stream(
-            self, event.stream_id, str(headers.get(":path", "")), answered=False
-        )
-        self._on_request(stream)
-
-    def _wake_all(self) -> None:
-        for stream in self._streams.values():
-            stream.wake()
+        number = cast("int | None", getattr(event, "stream_id", None))
+        stream = self._streams.get(number or 0)
+        match event:
+            case RequestReceived() if number is not None:
+                headers = dict(cast("list[tuple[Any, Any]]", event.headers or []))
+                self._on_request(self._add(number, str(headers.get(":path", "")), answered=False))
+            case ConnectionTerminated():
+                self._end()
+            case _ if not number:  # the window of the connection, or settings, which may change windows
+                for each in self._streams.values():
+                    each.wake()
+            case _ if stream is None:
+                pass
+            case DataReceived():
+                stream.take(event.data or b"", event.flow_controlled_length or 0)
+            case ResponseReceived():
+                stream.take_answer()
+            case WindowUpdated():
+                stream.wake()
+            case StreamEnded():
+                stream.take_end()
+            case StreamReset():
+                self._streams.pop(stream.number, None)
+                stream.take_end(reset=True)
+            case _:
+                pass
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closes both pipes when one of them has ended; when both have, everything is written that could be."""

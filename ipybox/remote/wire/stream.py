@@ -38,7 +38,7 @@ class Stream:
         """Answers the request of the peer, unless it was answered."""
         if not self._answered:
             self._answered = True
-            self._connection.respond(self.number)
+            self._connection.do(self._connection.h2.send_headers, self.number, [(":status", "200")])
 
     async def accepted(self) -> None:
         """Waits until the peer answers.
@@ -53,8 +53,9 @@ class Stream:
 
     async def receive(self) -> bytes:
         """Returns what was received since the last call, at the end nothing. That call's data then counts as read."""
-        self._connection.acknowledge(self.number, self._returned)
-        self._returned = 0
+        if self._returned:
+            self._connection.do(self._connection.h2.acknowledge_received_data, self._returned, self.number)
+            self._returned = 0
         while not self._buffer and not self._ended:
             await self._change()
         data = bytes(self._buffer)
@@ -77,7 +78,7 @@ class Stream:
             if size == 0:
                 await self._change()
                 continue
-            self._connection.send(self.number, bytes(view[:size]))
+            self._connection.do(self._connection.h2.send_data, self.number, bytes(view[:size]))
             view = view[size:]
             await self._connection.writable()
 
@@ -85,7 +86,7 @@ class Stream:
         """Sends the end of this side."""
         if self._sending:
             self._sending = False
-            self._connection.end(self.number)
+            self._connection.do(self._connection.h2.end_stream, self.number)
 
     def reset(self) -> None:
         """Ends both sides."""
