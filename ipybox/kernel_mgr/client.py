@@ -159,15 +159,18 @@ class KernelClient:
     async def replace_kernel(self) -> None:
         """Replaces the kernel as `reset` does, in the task of the caller, who does not cancel it."""
         async with self._lifecycle:
-            if self.remote_kernel.session is None:
-                raise RuntimeError("not connected to a kernel: call connect() first")
-            if self._channels.alive:  # else this replaces a kernel that has died, whose last output the next result has
-                self._late.clear()
-            try:
-                await self.remote_kernel.replace("the kernel was reset while the code ran")
-            except (aiohttp.ClientError, OSError) as exc:
-                await self.remote_kernel.probe()
-                raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc
+            await self._replace_kernel()
+
+    async def _replace_kernel(self) -> None:
+        if self.remote_kernel.session is None:
+            raise RuntimeError("not connected to a kernel: call connect() first")
+        if self._channels.alive:  # else this replaces a kernel that has died, whose last output the next result has
+            self._late.clear()
+        try:
+            await self.remote_kernel.replace("the kernel was reset while the code ran")
+        except (aiohttp.ClientError, OSError) as exc:
+            await self.remote_kernel.probe()
+            raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc
 
     async def recovered(self) -> None:
         """Waits until an execution that is being interrupted, if any, has ended, possibly by a restart."""
@@ -238,7 +241,7 @@ class KernelClient:
         finally:
             self._late.running = None
         output = await self._output(execution)
-        execution.check(output, self._channels.death)
+        execution.check(output)
         return output
 
     async def read(self, name: str, deadline: Deadline) -> messages.Message:
@@ -250,7 +253,7 @@ class KernelClient:
         """
         execution = Execution()
         await self._execute(execution, messages.execute_request("", **{READ: name}), deadline)
-        return execution.check(None, self._channels.death)
+        return execution.check(None)
 
     async def _execute(
         self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
@@ -283,8 +286,8 @@ class KernelClient:
         """Sends a request; an execution whose kernel has died ends without its messages."""
         try:
             execution.msg_id = await self._channels.request("execute_request", request, execution, buffers)
-        except KernelDiedError:
-            execution.lose()
+        except KernelDiedError as exc:
+            execution.lose(str(exc))
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
@@ -316,25 +319,33 @@ class KernelClient:
             async with deadline.limit():
                 await execution.ended.wait()
         except TimeoutError:
-            return await self._restart()
+            if (fate := await self._restart(execution)) is not None:
+                return fate
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             logger.warning("can't interrupt the kernel: %s", exc)
             if self.remote_kernel.lost:
                 return "the kernel gateway is not responding, and its kernel is lost"
-            return await self._restart()
+            if (fate := await self._restart(execution)) is not None:
+                return fate
         finally:
             self._channels.forget(execution.msg_id)
             self._recovery = None
-        return "the kernel was interrupted and keeps its state" if execution.over else self._channels.death
+        return "the kernel was interrupted and keeps its state" if execution.over else execution.death
 
-    async def _restart(self) -> str:
-        """Replaces a kernel that can't be interrupted; returns the outcome."""
+    async def _restart(self, execution: Execution) -> str | None:
+        """Replaces a kernel that can't be interrupted; returns the outcome, or None if the execution has ended first.
+
+        A reset may have replaced the kernel meanwhile, and nobody wants to lose the new one.
+        """
         stubborn = "the kernel ignored the interrupt and"
-        try:
-            await self.replace_kernel()
-        except (RuntimeError, GatewayError) as exc:
-            logger.warning("can't restart the kernel: %s", exc)
-            return f"{stubborn} could not be restarted: {exc}"
+        async with self._lifecycle:
+            if execution.ended.is_set():
+                return None
+            try:
+                await self._replace_kernel()
+            except (RuntimeError, GatewayError) as exc:
+                logger.warning("can't restart the kernel: %s", exc)
+                return f"{stubborn} could not be restarted: {exc}"
         return f"{stubborn} was restarted: its state is lost"
 
     async def _connect(self) -> None:

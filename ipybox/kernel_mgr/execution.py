@@ -35,6 +35,8 @@ class Execution:
         self.ended = asyncio.Event()
         self._reply: Message | None = None
         self._idle = False
+        #: Why no more messages arrive.
+        self.death = ""
 
     @property
     def over(self) -> bool:
@@ -52,19 +54,16 @@ class Execution:
         self.outputs.add(message)
         if self._idle and self._reply is not None:
             self.outputs.end(self._reply)
-            self.lose()
+            self.lose("")
 
-    def lose(self) -> None:
+    def lose(self, reason: str) -> None:
         """Notes that no more messages will arrive."""
+        self.death = reason
         self.begun.set()
         self.ended.set()
 
-    def check(self, output: ExecutionOutput | None, death: str) -> Message:
-        """Returns the reply of an execution that has ended without an error.
-
-        Args:
-            output: Its output, for the error.
-            death: Why the kernel ended.
+    def check(self, output: ExecutionOutput | None) -> Message:
+        """Returns the reply of an execution that has ended without an error; `output` is for the error.
 
         Raises:
             ExecutionError: If the code raised.
@@ -72,7 +71,7 @@ class Execution:
             VariableError: If a variable could not be set or read.
         """
         if self._reply is None or not self._idle:
-            raise KernelDiedError(death, output)
+            raise KernelDiedError(self.death, output)
         content = self._reply.content
         if content.get("status", "ok") == "ok":
             return self._reply

@@ -9,12 +9,13 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import aiohttp
 
 from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
+from ipybox.kernel_mgr.display_forms import object_of
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import KernelDiedError
 from ipybox.support.printable import printable
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 #: Frames after which no more arrive.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
-
 #: Seconds after a message until something is sent the other way (`acknowledge`). The last message of a cell needs no
 #: acknowledgment: it would hold up the next request in turn.
 ACKNOWLEDGMENT_PAUSE = 0.001
@@ -33,17 +33,18 @@ ACKNOWLEDGMENT_PAUSE = 0.001
 
 def describe_exit(exit_status: object) -> str:
     """Returns the end of a sentence about a kernel that died; empty if it is not known how, as code can send that."""
-    status, oom = (
-        (cast(dict[str, object], exit_status).get(key) for key in ("status", "oom"))
-        if isinstance(exit_status, dict)
-        else (None, None)
-    )
+    ended = object_of(exit_status)
+    status = ended.get("status")
     if type(status) is not int or not -64 <= status <= 255:
         return ""
     if status >= 0:
         return f": its process exited with code {status}"
     name = next((f" ({each.name})" for each in signal.Signals if each == -status), "")
-    reason = " because the system ran out of memory (OOM killer)" if oom is True and -status == signal.SIGKILL else ""
+    reason = (
+        " because the system ran out of memory (OOM killer)"
+        if ended.get("oom") is True and -status == signal.SIGKILL
+        else ""
+    )
     return f": its process was killed by signal {-status}{name}{reason}"
 
 
@@ -53,8 +54,8 @@ class MessageListener(Protocol):
     def take(self, message: messages.Message) -> None:
         """Processes the next message."""
 
-    def lose(self) -> None:
-        """Notes that no more messages will arrive."""
+    def lose(self, reason: str) -> None:
+        """Notes that no more messages will arrive, and why."""
 
 
 class KernelChannels:
@@ -70,7 +71,6 @@ class KernelChannels:
         self._jupyter_session = ""
         self._listeners: dict[str, MessageListener] = {}
         self._reader: asyncio.Task[None] | None = None
-        self._misunderstood = False
         #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
         #: Called with each message about a request of this client, or about none, that has no listener.
@@ -96,10 +96,7 @@ class KernelChannels:
     ) -> None:
         """Takes the channels of a new kernel, which `close` closes, and starts to read its messages.
 
-        Args:
-            websocket: The kernel's channels.
-            jupyter_session: The id of the Jupyter session in requests.
-            ending: Ends the kernel before it. No message is read earlier, and its error is raised.
+        `ending` ends the kernel before it: no message is read earlier, and its error is raised.
         """
         self._websocket, self._jupyter_session = websocket, jupyter_session
         if ending is not None:
@@ -155,7 +152,7 @@ class KernelChannels:
         if self.alive:
             self._listeners[msg_id] = listener
         else:
-            listener.lose()
+            listener.lose(self.death)
 
     def awaits(self, msg_id: str) -> bool:
         """Returns whether there is a listener for a request with this id."""
@@ -189,7 +186,7 @@ class KernelChannels:
                     await asyncio.wait([acknowledging])
             finally:  # last, as the channels must count as closed when their listeners look
                 for listener in tuple(self._listeners.values()):
-                    listener.lose()
+                    listener.lose(self.death)
 
     def _take(self, frame: aiohttp.WSMessage) -> bool:
         """Passes a message to its listener; returns whether more can arrive."""
@@ -206,12 +203,7 @@ class KernelChannels:
         try:
             message = messages.decode(frame.data)
         except ValueError as exc:
-            logger.log(
-                logging.DEBUG if self._misunderstood else logging.WARNING,
-                "ignored an invalid message from the kernel gateway: %s",
-                printable(str(exc)),
-            )
-            self._misunderstood = True
+            logger.debug("ignored an invalid message from the kernel gateway: %s", printable(str(exc)))
             return True
         if message.type == "status" and message.content.get("execution_state") == "dead":
             self.exit = describe_exit(message.content.get(EXIT))
@@ -242,7 +234,6 @@ async def acknowledge(
     https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
 
     Args:
-        websocket: The WebSocket.
         received: Set when a message has arrived.
         expecting: Returns whether more messages are expected.
     """

@@ -31,7 +31,7 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
     assert "".join(chunks) == "printed\nshown\n"
     assert text_of_all(failed.outputs.outputs()) == "printed\nshown"
     with pytest.raises(ExecutionError, match=r"^the cell's own$"):
-        failed.check(None, "")
+        failed.check(None)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_error_has_its_parts_whatever_code_sends(reply: dict[str, Any], failu
     ended.take(message("execute_reply", **{"status": "error", **reply}))
 
     with pytest.raises(ExecutionError) as error:
-        ended.check(None, "")
+        ended.check(None)
     assert (str(error.value), error.value.raised) == (failure, raised)
 
 
@@ -72,7 +72,7 @@ def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():
     lost = Execution()
     lost.take(message("execute_reply", status="ok"))
     assert not lost.begun.is_set()
-    lost.lose()
+    lost.lose("the kernel died")
 
     assert lost.begun.is_set()
     assert lost.ended.is_set()

@@ -18,8 +18,9 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutor
-from ipybox.errors import GatewayError, KernelDiedError, SandboxError
+from ipybox.errors import ExecutionTimeoutError, GatewayError, KernelDiedError, SandboxError
 from ipybox.kernel_mgr.client import ExecutionError, ExecutionResult, KernelClient
+from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.kernel_mgr.server import KernelGateway
 from ipybox.support.tokens import find_token, token_file
 from tests import servers
@@ -66,6 +67,24 @@ async def status(
 async def test_a_client_needs_host_and_port_only(client: KernelClient):
     assert await client.execute("print('hello'); 1 + 1") == ExecutionResult("hello\n2", [])
     assert client.kernel_id
+
+
+async def test_a_reset_that_overtakes_an_interrupt_is_the_only_one(
+    client: KernelClient, monkeypatch: pytest.MonkeyPatch
+):
+    """The gateway then answers that there is no such kernel."""
+    ids: list[str] = []
+
+    async def overtaken(_: RemoteKernel) -> None:
+        await client.reset()
+        ids.append(client.kernel_id)
+        raise GatewayError("HTTP 404")
+
+    monkeypatch.setattr(RemoteKernel, "interrupt", overtaken)
+    with pytest.raises(ExecutionTimeoutError, match="the kernel was reset while the code ran"):
+        await client.execute("import time; time.sleep(1000)", timeout=0.5)
+    assert (await client.execute("1")).text == "1"
+    assert ids == [client.kernel_id]
 
 
 async def test_the_token_can_be_read_by_the_same_user_only(gateway: KernelGateway):

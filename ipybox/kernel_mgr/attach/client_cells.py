@@ -41,7 +41,7 @@ class ClientCells:
         if message.type == "status" and message.content.get("execution_state") == "idle":
             self.end(message.parent_id or "")
 
-    def lose(self) -> None:
+    def lose(self, reason: str) -> None:
         """Notes that the kernel has ended, and all cells with it."""
         self.pending.clear()
         self._none.set()

@@ -14,10 +14,9 @@ Model = Callable[[], object]
 def models(
     kernel_id: str, name: str, is_busy: Callable[[], bool], connections: Callable[[], int]
 ) -> dict[tuple[str, str], Model]:
-    """Returns the answers to requests about one kernel, by method and path.
+    """Returns the answers to requests about one kernel, by method and path. Its session has the same id.
 
     Args:
-        kernel_id: The id of the kernel. Its session has the same one.
         name: The name that clients show.
         is_busy: Returns whether the kernel runs cells of clients.
         connections: Returns the number of clients.

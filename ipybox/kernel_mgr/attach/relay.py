@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.attach.access import access_check, error
+from ipybox.kernel_mgr.attach.access import Handler, access_check, error
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame
 from ipybox.kernel_mgr.attach.instructions import instructions
@@ -70,8 +70,6 @@ REQUESTS = frozenset(
 
 REFUSAL = "this kernel belongs to an agent, and only the agent's `reset` tool can replace it: to leave, disconnect"
 
-Handler = Callable[[web.Request], Any]
-
 
 class KernelRelay:
     """Serves one kernel on a loopback port, from `start` to `close`.
@@ -79,7 +77,6 @@ class KernelRelay:
     It also closes when the kernel ends, or after half an hour without a client.
 
     Args:
-        kernel: The kernel.
         name: The name that clients show.
         cells: Notes the cells that clients send.
         confined: Whether the kernel runs in a sandbox. Clients then get text and images only.
@@ -153,9 +150,9 @@ class KernelRelay:
     def take(self, message: Message) -> None:
         """Ignores messages: as a listener, it waits only for the end of the kernel."""
 
-    def lose(self) -> None:
+    def lose(self, reason: str) -> None:
         """Notes that the kernel has ended."""
-        self._end(self._kernel.channels.death.removesuffix(" while the code ran"))
+        self._end(reason.removesuffix(" while the code ran"))
 
     def _end(self, reason: str) -> None:
         if self.ended.is_set():
@@ -175,10 +172,10 @@ class KernelRelay:
         self._idle = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._end, reason)
 
     async def _serve(self, listener: socket.socket) -> None:
-        app = web.Application(middlewares=[access_check(self.token)], client_max_size=1 << 20)
+        app = web.Application(middlewares=[access_check(self.token), self._check_kernel], client_max_size=1 << 20)
         kernel = f"/api/kernels/{self.kernel_id}"
         routes: dict[tuple[str, str], Handler] = {
-            **{route: self._answer(model, 201 if route[0] == "POST" else 200) for route, model in self._models.items()},
+            **{route: _answer(model, 201 if route[0] == "POST" else 200) for route, model in self._models.items()},
             ("POST", f"{kernel}/interrupt"): self._interrupt,
             ("GET", f"{kernel}/channels"): self._channels,
             ("POST", f"{kernel}/restart"): _refuse,
@@ -195,13 +192,12 @@ class KernelRelay:
         await self._runner.setup()
         await web.SockSite(self._runner, listener).start()
 
-    def _answer(self, model: Model, status: int) -> Handler:
-        async def answer(_request: web.Request) -> web.Response:
-            if self.ended.is_set():
-                return error(410, f"the kernel is gone: {self.end_reason}")
-            return web.json_response(model(), status=status)
-
-        return answer
+    @web.middleware
+    async def _check_kernel(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        # A connection that is kept alive may outlive the kernel, in whose place another one then runs.
+        if self.ended.is_set() and request.method != "DELETE":
+            return error(410, f"the kernel is gone: {self.end_reason}")
+        return await handler(request)
 
     async def _interrupt(self, _request: web.Request) -> web.Response:
         try:
@@ -212,8 +208,6 @@ class KernelRelay:
 
     async def _channels(self, request: web.Request) -> web.StreamResponse:
         """Relays the messages of one client until it, or the kernel, has gone."""
-        if self.ended.is_set():
-            return error(410, f"the kernel is gone: {self.end_reason}")
         if len(self._clients) >= MAX_CLIENTS:
             return error(503, f"{MAX_CLIENTS} clients are already connected")
         client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
@@ -309,6 +303,13 @@ def _refused(request: ClientMessage) -> str:
     header = {**request.header, "msg_id": uuid.uuid4().hex, "msg_type": msg_type}
     content: dict[str, Any] = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
     return encode_frame(request.channel, header, request.header, content)
+
+
+def _answer(model: Model, status: int) -> Handler:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response(model(), status=status)
+
+    return answer
 
 
 async def _refuse(_request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ipybox.kernel_mgr.display_forms import object_of
 from ipybox.kernel_mgr.messages import Message
 
 #: Characters of JSON beyond which the output of one message is not shown.
@@ -27,12 +28,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "execute_input": ("code", "execution_count"),
     "execute_reply": ("status", "execution_count", "ename", "evalue", "traceback", "payload"),
     "kernel_info_reply": (
-        "status",
-        "protocol_version",
-        "implementation",
-        "implementation_version",
-        "language_info",
-        "banner",
+        *("status", "protocol_version", "implementation", "implementation_version", "language_info", "banner"),
     ),
     "complete_reply": ("status", "matches", "cursor_start", "cursor_end"),
     "inspect_reply": ("status", "found", "data"),
@@ -58,12 +54,7 @@ _STATES = ("starting", "busy", "idle", "dead")
 
 
 def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
-    """Returns the content that a client gets of a message; None if it does not get the message.
-
-    Args:
-        message: A message of the kernel.
-        confined: Whether the kernel runs in a sandbox.
-    """
+    """Returns the content that a client gets of a kernel's message; None if it does not get the message."""
     if message.costly or len(message.raw_content) > MAX_SHOWN_BYTES:
         return _left_out(message)
     content = dict(message.content)
@@ -99,7 +90,7 @@ def _left_out(message: Message) -> dict[str, Any] | None:
 
 
 def _shown_data(data: object) -> dict[str, Any]:
-    forms = cast(dict[str, Any], data) if isinstance(data, dict) else {}
+    forms = object_of(data)
     shown = {form: value for form, value in forms.items() if form in _SHOWN_FORMS and isinstance(value, str)}
     if forms and not shown:
         return {"text/plain": "[ipybox] The sandbox blocks this display."}
@@ -108,13 +99,9 @@ def _shown_data(data: object) -> dict[str, Any]:
 
 def _shown_payload(payload: object) -> list[dict[str, Any]]:
     """Returns pages of help. Other payloads have the client edit a file, or end."""
-    entries = cast(list[object], payload) if isinstance(payload, list) else []
-    pages = [cast(dict[str, Any], entry) for entry in entries if isinstance(entry, dict)]
-    return [
-        {"source": "page", "data": _shown_data(page.get("data")), "start": 0}
-        for page in pages
-        if page.get("source") == "page"
-    ]
+    entries = map(object_of, cast(list[object], payload) if isinstance(payload, list) else [])
+    pages = [_shown_data(page.get("data")) for page in entries if page.get("source") == "page"]
+    return [{"source": "page", "data": data, "start": 0} for data in pages]
 
 
 def _plain(value: Any) -> Any:
