@@ -170,10 +170,8 @@ def _shows_nothing(html: str) -> bool:
 
 def _form(data: Mapping[str, Any], mime: str) -> str:
     """Returns one form of a display as text, or an empty text."""
-    if mime not in data:
-        return ""
-    if mime != "application/json":
-        return data[mime]
+    if mime not in data or mime != "application/json":
+        return data.get(mime, "")
     try:
         return json.dumps(data[mime], ensure_ascii=False)
     except RecursionError:  # fewer functions were being called when it was decoded, so that it could have more levels

@@ -56,7 +56,6 @@ class GatewayLaunch:
     """A prepared start of a gateway process.
 
     Attributes:
-        command: The command line.
         env: The environment of the gateway, and of srt around it. It contains no variable that is set for kernels,
             because srt runs on the host.
         cwd: The working directory of the process; None for that of this process.
@@ -170,18 +169,15 @@ class GatewayConfig(GatewaySetup):
         return Sandbox(self.sandbox, self.workspace)
 
     def _command(self) -> list[str]:
-        command = [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level]
-        if self.tools:
-            command.append("--tools")
-        if self.spare_kernel:
-            command.append("--spare")
-        if self.preload:
-            command += ["--preload", *self.preload]
-        if self.limits.memory is not None:
-            command += ["--memory-limit", str(self.limits.memory)]
-        if self.limits.processes is not None:
-            command += ["--process-limit", str(self.limits.processes)]
-        return command
+        options = {
+            "--tools": [] if self.tools else None,
+            "--spare": [] if self.spare_kernel else None,
+            "--preload": self.preload or None,
+            "--memory-limit": None if self.limits.memory is None else [str(self.limits.memory)],
+            "--process-limit": None if self.limits.processes is None else [str(self.limits.processes)],
+        }
+        given = [word for name, values in options.items() if values is not None for word in (name, *values)]
+        return [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level, *given]
 
     def _environment(self, guest_dir: Path, private_dir: Path) -> dict[str, str]:
         own = {

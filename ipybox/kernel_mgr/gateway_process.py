@@ -50,10 +50,7 @@ class GatewayProcess:
         return self._process.pid
 
     async def spawn(self, on_tool_connection: AcceptedSocket | None) -> None:
-        """Starts the process, but does not wait until it answers.
-
-        Args:
-            on_tool_connection: Accepts each connection that code in a kernel opens to the tool server.
+        """Starts the process, but does not wait until it answers; for `on_tool_connection`, see `Link.open`.
 
         Raises:
             OSError: If the process can't be started.
@@ -82,12 +79,12 @@ class GatewayProcess:
                 await self.link.settled()
         if self.link.failure is not None:
             raise GatewayError(f"the kernel gateway can't be used: {self.link.failure}")
-        if self.link.closed.is_set():
-            raise GatewayError(f"the kernel gateway exited during startup{await self._last_words()}")
-        if not self.link.ready.is_set():
-            raise GatewayError(
-                f"the kernel gateway did not respond within {START_TIMEOUT:g} s{await self._last_words()}"
-            )
+        if self.link.ready.is_set() and not self.link.closed.is_set():
+            return
+        fate = "exited during startup" if self.link.closed.is_set() else f"did not respond within {START_TIMEOUT:g} s"
+        await self._stderr.settled(timeout=1)
+        lines = "".join(f"\n{line}" for line in self._stderr.last)
+        raise GatewayError(f"the kernel gateway {fate}{':' if lines else ''}{lines}")
 
     async def wait(self) -> None:
         """Waits until the process ends."""
@@ -112,10 +109,6 @@ class GatewayProcess:
         await self._tasks.cancel()
         await self._stderr.close()
         self.launch.scratch.remove()
-
-    async def _last_words(self) -> str:
-        await self._stderr.settled(timeout=1)
-        return f":\n{chr(10).join(self._stderr.last)}" if self._stderr.last else ""
 
     async def _end_with_process(self, process: asyncio.subprocess.Process) -> None:
         """Kills what an ended process has left: a sandbox outlives the process that set it up."""

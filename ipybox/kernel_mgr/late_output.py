@@ -22,12 +22,9 @@ END = "[end of output from earlier cells]\n"
 
 @dataclass
 class LateOutput:
-    """Keeps output until the next cell, and passes it on while a cell runs.
+    """Keeps output until the next cell, and passes it on while a cell runs."""
 
-    Attributes:
-        running: The outputs of the running cell; None at its end, which the owner sets.
-    """
-
+    #: The outputs of the running cell; None at its end, which the owner sets.
     running: OutputCollector | None = None
     _messages: deque[Message] = field(default_factory=deque[Message])
     _bytes: int = 0

@@ -124,11 +124,9 @@ def decode(data: bytes) -> Message:
 
 
 def execute_request(code: str, **fields: Any) -> dict[str, Any]:
-    """Returns the content of a request to run `code`, with no input and without an entry in the history.
+    """Returns the content of a request to run `code`, without an entry in the history.
 
-    Args:
-        code: The code.
-        fields: Fields that ipybox adds, see `ipybox.guest.protocol`.
+    `fields` are those that ipybox adds, see `ipybox.guest.protocol`.
     """
     return {
         "code": code,

@@ -29,6 +29,7 @@ from ipybox.guest.protocol import (
     STARTS_THREADS,
 )
 from ipybox.kernel_mgr import messages, timeouts
+from ipybox.kernel_mgr.display_forms import object_of
 from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint, read_answer
@@ -53,19 +54,12 @@ class RemoteKernel:
     """A kernel on a gateway. The owner calls one method at a time, and sends requests over `channels`.
 
     Args:
-        endpoint: The address of the gateway.
-        env: Environment variables for the kernel.
         heartbeat: Seconds between pings that detect a lost gateway; None for no pings.
         init_timeout: Seconds in which a new kernel must answer.
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        env: Mapping[str, str] | None,
-        *,
-        heartbeat: float | None,
-        init_timeout: float,
+        self, endpoint: Endpoint, env: Mapping[str, str] | None, *, heartbeat: float | None, init_timeout: float
     ):
         self.endpoint = endpoint
         self.channels = KernelChannels(relayed=endpoint.relayed)
@@ -183,9 +177,6 @@ class RemoteKernel:
         """Sends a request to the gateway and returns the JSON object in its answer; empty if the answer has no body.
 
         Args:
-            method: The HTTP method.
-            path: The path of the URL.
-            body: A JSON object.
             timeout: In seconds, by default `GATEWAY_TIMEOUT`.
             may_be_absent: Whether the answer that there is no such thing is no error.
 
@@ -196,7 +187,7 @@ class RemoteKernel:
         assert self.session is not None
         if self.lost:
             raise GatewayError("the kernel gateway is not responding")
-        timeout = timeouts.GATEWAY_TIMEOUT if timeout is None else timeout
+        timeout = timeout or timeouts.GATEWAY_TIMEOUT
         try:
             async with (
                 Deadline(timeout).limit(),
@@ -290,18 +281,13 @@ def _detail(content: bytes) -> str:
 
 
 def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> list[str]:
-    """Returns a sentence for each module that is not preloaded. Of the gateway's answer, only known words are believed.
+    """Returns a sentence for each module that is not preloaded.
 
-    Args:
-        preload: The modules that were to be preloaded.
-        kernel: The gateway's description of a kernel.
+    Of `kernel`, the gateway's description of a kernel, only known words are believed.
     """
-    problems = kernel.get(NOT_PRELOADED)
-    if not isinstance(problems, dict):
-        return []
-    reasons = {module: cast(dict[object, object], problems).get(module) for module in preload}
+    problems = object_of(kernel.get(NOT_PRELOADED))
     return [
         f"{module} is not preloaded, because {_REASONS[reason]}."
-        for module, reason in reasons.items()
-        if isinstance(reason, str) and reason in _REASONS
+        for module in preload
+        if isinstance(reason := problems.get(module), str) and reason in _REASONS
     ]

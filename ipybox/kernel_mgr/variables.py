@@ -20,12 +20,7 @@ MAX_ENVIRONMENT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Inputs:
-    """What an execution sets before its code runs.
-
-    Attributes:
-        variables: Variables of the user's namespace.
-        environment: Environment variables, for this execution only.
-    """
+    """Variables of the user's namespace, and environment variables for one execution, which are set before it."""
 
     variables: list[EncodedVariable]
     environment: Mapping[str, str]

@@ -62,7 +62,7 @@ class FileTools:
         """Returns a file of the workspace, or a directory as tar."""
         async with self._turn:
             try:
-                await asyncio.to_thread(self._workspace.check_readable, path)
+                await asyncio.to_thread(self._workspace.readable, path)
                 content = await self._read_from_node(path)
                 return await asyncio.to_thread(self._downloaded, path, content)
             except (IpyboxError, ValueError, OSError) as exc:

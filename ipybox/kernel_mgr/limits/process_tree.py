@@ -5,10 +5,15 @@ import errno
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    import psutil
+
+Value = TypeVar("Value")
 
 #: Memory that the operating system needs for each file in a tmpfs, also for an empty one.
 INODE_BYTES = 1024
@@ -176,28 +181,21 @@ class PortableTree:
 
     def command(self, pid: int) -> bytes:
         """As `LinuxTree.command`."""
-        with contextlib.suppress(self._psutil.Error):
-            return b"".join(os.fsencode(argument) + b"\0" for argument in self._psutil.Process(pid).cmdline())
-        return b""
+        arguments = self._read(pid, lambda process: process.cmdline(), [])
+        return b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
 
     def start_time(self, pid: int) -> float:
         """As `LinuxTree.start_time`."""
-        with contextlib.suppress(self._psutil.Error):
-            return self._psutil.Process(pid).create_time()
-        return math.inf
+        return self._read(pid, lambda process: process.create_time(), math.inf)
 
     def alive(self, pid: int) -> bool:
-        """Returns whether a process runs; False for a process that waits to be reaped."""
-        with contextlib.suppress(self._psutil.Error):
-            return self._psutil.Process(pid).status() != self._psutil.STATUS_ZOMBIE
-        return False
+        """As `LinuxTree.alive`."""
+        return self._read(pid, lambda process: process.status() != self._psutil.STATUS_ZOMBIE, False)
 
     def resident(self, pid: int) -> ResidentMemory:
-        """Returns the resident memory of a process."""
-        with contextlib.suppress(self._psutil.Error):
-            size = int(self._psutil.Process(pid).memory_info().rss)
-            return ResidentMemory(size, size)
-        return ResidentMemory(0, 0)
+        """As `LinuxTree.resident`."""
+        size = self._read(pid, lambda process: process.memory_info().rss, 0)
+        return ResidentMemory(size, size)
 
     def hidden(self) -> int:
         """Returns 0, because this memory is unknown."""
@@ -211,8 +209,7 @@ class PortableTree:
         """Returns the CPU seconds of processes and, where known, their ended children; for helpers, only the latter."""
         total = 0.0
         for pid in pids:
-            with contextlib.suppress(self._psutil.Error):
-                times = self._psutil.Process(pid).cpu_times()
+            if (times := self._read(pid, lambda process: process.cpu_times(), None)) is not None:
                 total += times.children_user + times.children_system
                 total += 0 if pid in helpers else times.user + times.system
         return total
@@ -222,6 +219,12 @@ class PortableTree:
 
     def close(self) -> None:
         """Does nothing."""
+
+    def _read(self, pid: int, read: "Callable[[psutil.Process], Value]", otherwise: Value) -> Value:
+        """Returns what `read` returns of a process, unless it has ended or may not be read."""
+        with contextlib.suppress(self._psutil.Error):
+            return read(self._psutil.Process(pid))
+        return otherwise
 
 
 def read_proc(path: str) -> bytes:

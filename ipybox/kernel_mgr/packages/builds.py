@@ -41,9 +41,7 @@ async def build(
 
     Args:
         request: The package. If it has a path, the sandbox can read it.
-        settings: The user's settings of uv.
         sandbox: What kernels may do.
-        scratch: A scratch directory.
         earlier: The distributions that are installed already.
         constraints: A file of constraints that the sandbox can read.
 
@@ -71,10 +69,9 @@ async def build(
     _write_settings(file, sandbox, request, directory, settings, [temporary, *settings.paths])
     words = srt_command(command, file, sandbox.path)
     code, output = await run(words, environment, directory)
-    starts = 1
-    while code and starts < SANDBOX_STARTS and transient_cause(output):
-        code, output = await run(words, environment, directory)
-        starts += 1
+    for _ in range(1, SANDBOX_STARTS):
+        if code and transient_cause(output):
+            code, output = await run(words, environment, directory)
     if code:
         raise UvError(output + _reason(output), code)
     return own_directory(target)

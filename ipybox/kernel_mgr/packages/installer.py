@@ -19,13 +19,12 @@ from ipybox.kernel_mgr.packages.distributions import Installed, discard_seeds, e
 from ipybox.kernel_mgr.packages.request import Request, parse_request
 from ipybox.kernel_mgr.packages.store import InstallError, PackageStore
 from ipybox.kernel_mgr.packages.uv import UvError, install_command, run_uv, user_settings
-from ipybox.sandbox.launch import srt_temporary
+from ipybox.sandbox.launch import Sandbox, srt_temporary
 from ipybox.support.scratch import ScratchDirectory
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
-    from ipybox.sandbox.launch import Sandbox
     from ipybox.sandbox.settings import SandboxSettings
 
 #: What uv's constraints are.
@@ -95,14 +94,14 @@ class PackageInstaller:
                 f"sandboxed code can only install packages from the index, not {specifier!r}: install it with the "
                 "install_package tool instead"
             )
-        sandbox = self._sandbox()
+        sandbox = None if self._settings is None else Sandbox(self._settings, self._workspace)
         async with PackageStore.turn(self._workspace) as store, _scratch(sandbox) as scratch:
             try:
                 return await self._installed(request, scratch, sandbox, store)
             except InstallError as exc:
                 raise InstallError(f"can't install {specifier!r}:\n{exc}") from exc
 
-    async def _installed(self, request: Request, scratch: Path, sandbox: "Sandbox | None", store: PackageStore) -> str:
+    async def _installed(self, request: Request, scratch: Path, sandbox: Sandbox | None, store: PackageStore) -> str:
         own = await asyncio.to_thread(environment)
         earlier, pinned = own | store.installed(), pins(own)
         try:
@@ -128,7 +127,7 @@ class PackageInstaller:
         self,
         request: Request,
         scratch: Path,
-        sandbox: "Sandbox | None",
+        sandbox: Sandbox | None,
         earlier: Collection[Installed],
         pinned: Iterable[str],
     ) -> tuple[Path, bool]:
@@ -158,13 +157,6 @@ class PackageInstaller:
 
         return await build(request, settings, sandbox, scratch, earlier, constraints), True
 
-    def _sandbox(self) -> "Sandbox | None":
-        if self._settings is None:
-            return None
-        from ipybox.sandbox.launch import Sandbox
-
-        return Sandbox(self._settings, self._workspace)
-
 
 async def _finished(work: Callable[..., None], *arguments: object) -> None:
     """Runs work in a thread, which can't be stopped, but must not outlive the turn of its install."""
@@ -177,7 +169,7 @@ async def _finished(work: Callable[..., None], *arguments: object) -> None:
 
 
 @asynccontextmanager
-async def _scratch(sandbox: "Sandbox | None") -> AsyncGenerator[Path]:
+async def _scratch(sandbox: Sandbox | None) -> AsyncGenerator[Path]:
     """Creates a scratch directory for the duration of the context."""
     writable = () if sandbox is None else sandbox.writable()
     scratch = await asyncio.to_thread(ScratchDirectory, sockets=sandbox is not None, writable=writable)

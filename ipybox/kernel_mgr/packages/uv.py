@@ -232,22 +232,16 @@ def pip_settings(places: WritablePlaces) -> dict[str, str]:
     own = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")
     files += [Path("/etc/pip.conf"), home / ".pip/pip.conf", own, Path(sys.prefix, "pip.conf"), Path(named)]
     readable = [] if named == os.devnull else [file for file in files if file.is_file() and places.trusted(file)]
-    found: dict[str, str] = {}
-    for section in ("global", "install"):
-        for file in readable:
-            found |= _section(file, section)
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(readable)
+    except (configparser.Error, UnicodeDecodeError) as exc:
+        raise InstallError(f"can't read pip's settings: {exc}") from exc
+    sections = [parser[section] for section in ("global", "install") if section in parser]
+    found = {key.replace("_", "-"): value for section in sections for key, value in section.items()}
     variables = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     found |= {name.removeprefix("PIP_").lower().replace("_", "-"): value for name, value in variables.items()}
     return {key: " ".join(value.split()) for key, value in found.items() if value.strip()}
-
-
-def _section(file: Path, section: str) -> dict[str, str]:
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read(file)
-    except (configparser.Error, UnicodeDecodeError) as exc:
-        raise InstallError(f"can't read pip's settings: {exc}") from exc
-    return {key.replace("_", "-"): value for key, value in parser.items(section)} if section in parser else {}
 
 
 def _program(places: WritablePlaces) -> str:

@@ -34,8 +34,7 @@ class TransferReport:
 
     Attributes:
         path: The path in the workspace, or on the host after a download to the host.
-        files: The number of files.
-        size: The bytes of their content.
+        files: The number of files; `size` is the bytes of their content.
         omitted: Omitted files with the reason, as text: links and the like, and protected files.
         replaced: Whether a single file has replaced another one.
     """
@@ -113,7 +112,7 @@ class FileTransfer:
             ValueError: If it is too large.
         """
         transfer = Transfer(self.max_bytes)
-        place = self._readable(path)
+        place = self.readable(path)
         executable = False
         with _readable_os_errors(), _source(place, transfer, _below(place, self._rules.download_denial)) as source:
             if isinstance(source, Item):
@@ -122,14 +121,6 @@ class FileTransfer:
             else:
                 data, kind = pack(source, transfer), TAR
         return Download(data, kind, _result(place.path, transfer), executable)
-
-    def check_readable(self, path: str | Path) -> None:
-        """Checks that a path is in an allowed directory, and that no rule denies its download.
-
-        Raises:
-            PermissionError: If it can't be downloaded; the message says why.
-        """
-        self._readable(path)
 
     def copy_in(self, source: Path, destination: str | Path) -> TransferReport:
         """Copies a file or directory of the host to the workspace, and replaces existing files, as `upload`."""
@@ -147,7 +138,7 @@ class FileTransfer:
             ValueError: If it is too large.
         """
         transfer = Transfer(self.max_bytes)
-        place = self._readable(source)
+        place = self.readable(source)
         with _readable_os_errors(), _source(place, transfer, _below(place, self._rules.download_denial)) as found:
             return self._write_to_host(destination, found, transfer)
 
@@ -167,15 +158,20 @@ class FileTransfer:
             report = self._write_to_host(destination, content, transfer)
         return replace(report, omitted=(*download.transferred.omitted, *report.omitted))
 
-    @cached_property
-    def _rules(self) -> TransferRules:
-        return TransferRules(self._places.workspace, self._places.allowed, self._settings())
+    def readable(self, path: str | Path) -> AllowedPath:
+        """Returns a place in an allowed directory, whose download no rule denies.
 
-    def _readable(self, path: str | Path) -> AllowedPath:
+        Raises:
+            PermissionError: If it can't be downloaded; the message says why.
+        """
         place = self._places.locate(path)
         if reason := self._rules.download_denial(place.path):
             raise PermissionError(f"{printable(place.path)} can't be downloaded: {reason}")
         return place
+
+    @cached_property
+    def _rules(self) -> TransferRules:
+        return TransferRules(self._places.workspace, self._places.allowed, self._settings())
 
     def _writable(self, path: str | Path) -> AllowedPath:
         place = self._places.locate(path)

@@ -55,14 +55,7 @@ class Item:
 
 @dataclass
 class Transfer:
-    """One transfer: its limits and its results.
-
-    Attributes:
-        max_bytes: Maximum bytes of content.
-        max_items: Maximum files and directories.
-        files: Files that were transferred.
-        size: Bytes of their content.
-    """
+    """One transfer: its limits, and the files that were transferred, with the bytes of their content."""
 
     max_bytes: int = MAX_BYTES
     max_items: int = field(default_factory=lambda: MAX_ITEMS)
@@ -153,11 +146,8 @@ def walk(
     """Yields the entries of a directory, in the order of names; links and the like are omitted.
 
     Args:
-        directory: The directory.
         transfer: Counts, and notes omitted paths.
-        refused: Returns why a path is omitted.
         names: The path of the directory from where the transfer starts.
-        skipped: Returns whether a file is skipped.
     """
     for name in sorted(_names(directory)):
         yield from visit(directory, (*names, name), transfer, refused, skipped)
@@ -168,10 +158,7 @@ def visit(
 ) -> Iterator[Item]:
     """Yields a file, or a directory and its entries, as `walk` does; nothing if it does not exist.
 
-    Args:
-        parent: The directory that contains it.
-        names: Its path from where the transfer starts.
-        transfer: As for `walk`, like `refused` and `skipped`.
+    `parent` is the directory that contains it, `names` its path from where the transfer starts.
     """
     name, path = names[-1], parent.path / names[-1]
     if reason := refused(names):

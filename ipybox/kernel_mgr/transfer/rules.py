@@ -27,7 +27,6 @@ class TransferRules:
     Args:
         workspace: The directory that relative paths of the settings mean.
         allowed: The allowed directories, which count as named in the settings.
-        settings: The settings of the sandbox, if there is one.
     """
 
     def __init__(self, workspace: Path, allowed: Iterable[Path], settings: SandboxSettings | None = None):

@@ -65,7 +65,6 @@ class EngineGateway(Gateway):
     """Runs a kernel gateway on the node that an engine's command provides.
 
     Args:
-        engine: The engine.
         workspace: The working directory of the kernels, if the node shares it.
         queue_timeout: Seconds in which the command must provide a node.
         setup: What the node starts.

@@ -112,9 +112,7 @@ class NodeLink:
             stream = self._connection.request(GATEWAY)
         except StreamClosedError:
             raise GatewayError("the node is not connected") from None
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
+        ours, theirs = _pair()
         self._tasks.start(tunnel(stream, theirs))
         return ours
 
@@ -192,14 +190,12 @@ class NodeLink:
             except StreamClosedError:
                 return
             try:
-                ours, theirs = socket.socketpair()
+                ours, theirs = _pair()
             except OSError as exc:  # a shortage of this machine, such as too many open files
                 logger.warning("code on the node can't call a tool: %s", exc)
                 stream.reset()
                 self._tool_connections.release()
                 continue
-            for end in (ours, theirs):
-                end.setblocking(False)
             self._on_tool_connection(ours)
             self._tasks.start(self._serve_tools(stream, theirs))
 
@@ -208,3 +204,10 @@ class NodeLink:
             await tunnel(stream, sock)
         finally:
             self._tool_connections.release()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    return ours, theirs

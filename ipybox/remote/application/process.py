@@ -114,11 +114,9 @@ class EngineProcess:
             async with asyncio.timeout(LAST_WORDS):
                 await self._process.wait()
                 await self._stderr.settled(LAST_WORDS)
-        match self._process.returncode:
-            case None:
-                fate = "closed its output"
-            case status:
-                fate = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        status, fate = self._process.returncode, "closed its output"
+        if status is not None:
+            fate = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         lines = self.stderr_text
         return f"the engine's command {fate}{':' if lines else ''}{lines}"
 

@@ -70,22 +70,13 @@ Answered = TypeVar("Answered", Stored, Content)
 
 
 class Push:
-    """Sends files to one node, and reads files of it.
+    """Sends files of the application's workspace to one node, and reads files of it.
 
-    Args:
-        workspace: The workspace of the application.
-        link: The link to the node.
-        settings: The settings of the sandbox, if there is one.
-        other_platform: Why installed packages are not sent; None if they are.
+    `other_platform` is why installed packages are not sent; None if they are.
     """
 
     def __init__(
-        self,
-        workspace: Path,
-        link: NodeLink,
-        *,
-        settings: SandboxSettings | None,
-        other_platform: str | None,
+        self, workspace: Path, link: NodeLink, *, settings: SandboxSettings | None, other_platform: str | None
     ):
         self._workspace = workspace
         self._link = link

@@ -53,11 +53,8 @@ def queued_job(stderr: Iterable[str]) -> str | None:
 class SlurmJob:
     """The job of an engine's command, which does nothing if the command does not contain `srun`.
 
-    Args:
-        command: The engine's command. What precedes `srun` in it, such as `ssh login-node`, also runs Slurm's other
-            programs.
-        path: Where to search programs.
-        env: The environment of programs.
+    What precedes `srun` in the command, such as `ssh login-node`, also runs Slurm's other programs, with `path` and
+    `env`.
     """
 
     def __init__(self, command: Sequence[str], path: str, env: Mapping[str, str]):
@@ -72,11 +69,7 @@ class SlurmJob:
         self._env = env
 
     async def states(self, jobs: Sequence[str]) -> dict[str, str]:
-        """Returns the states of jobs by their numbers, such as `PENDING (Resources)`, without those that squeue omits.
-
-        Args:
-            jobs: The numbers.
-        """
+        """Returns the states of jobs, such as `PENDING (Resources)`, by their numbers; squeue may omit some."""
         arguments = ("--noheader", f"--jobs={','.join(jobs)}", "--Format=JobID:20,State:20,Reason:100")
         answer = await self._run("squeue", *arguments)
         states: dict[str, str] = {}
@@ -112,11 +105,7 @@ class SlurmJob:
 
 
 class WaitingJobs:
-    """The jobs of one engine that wait in the queue, and what is known of their states.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """The jobs of one engine that wait in the queue, and what is known of their states."""
 
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()):
         self._clock = clock
@@ -129,9 +118,7 @@ class WaitingJobs:
     async def state(self, job: str, ask: Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]) -> str:
         """Returns a waiting job and its state, such as `job 17, PENDING (Resources)`; empty if the job runs.
 
-        Args:
-            job: The number of the job.
-            ask: Returns the states of jobs. It is called only if a question is due, with all jobs that wait.
+        `ask` returns the states of jobs. It is called only if a question is due, with all jobs that wait.
         """
         self._states.setdefault(job, None)
         async with self._turn:

@@ -30,7 +30,6 @@ class Engine:
 
     Attributes:
         name: What messages call it.
-        command: The program and its arguments.
         env: Names of environment variables for the command, in addition to those that it always gets.
         waiting: Its jobs that wait in the queue of a scheduler.
     """

@@ -31,9 +31,6 @@ class NodeWorkspace:
     It is in the directory for temporary files (`TMPDIR`). Those of killed nodes of the same user are removed, if they
     can be found: another user may have taken the name of the directory for them.
 
-    Attributes:
-        path: The directory.
-
     Raises:
         OSError: If it can't be created.
     """
@@ -60,12 +57,7 @@ class NodeWorkspace:
 
 
 class NodeFiles:
-    """Answers the application's requests about the files of a workspace.
-
-    Args:
-        workspace: The workspace.
-        settings: The settings of the sandbox, if there is one.
-    """
+    """Answers the application's requests about the files of a workspace."""
 
     def __init__(self, workspace: Path, settings: SandboxSettings | None):
         self._workspace = workspace

@@ -90,10 +90,7 @@ class Connection(asyncio.Protocol):
     async def open(self, read_fd: int, write_fd: int, on_raw: Callable[[bytes], bytes | None] | None = None) -> None:
         """Starts to read; takes ownership of the descriptors.
 
-        Args:
-            read_fd: Where to read.
-            write_fd: Where to write.
-            on_raw: Gets what is read before HTTP/2 starts, until it returns the rest that belongs to HTTP/2.
+        `on_raw` gets what is read before HTTP/2 starts, until it returns the rest that belongs to HTTP/2.
 
         Raises:
             OSError, ValueError: If they are not pipes, sockets or terminals.

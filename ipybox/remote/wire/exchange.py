@@ -34,11 +34,7 @@ class InvalidMessageError(Exception):
 
 
 class RefusedError(Exception):
-    """The peer could not do what was requested.
-
-    Args:
-        failed: Its answer.
-    """
+    """The peer could not do what was requested."""
 
     def __init__(self, failed: Failed):
         super().__init__(failed.reason)
@@ -47,11 +43,7 @@ class RefusedError(Exception):
 
 
 class Exchange:
-    """One request and its answers.
-
-    Args:
-        stream: The stream.
-    """
+    """One request and its answers."""
 
     def __init__(self, stream: Stream):
         self.stream = stream
@@ -71,7 +63,6 @@ class Exchange:
         """Returns the next message of the peer and its content.
 
         Args:
-            expected: The kind of the message.
             limit: Bytes of the content.
 
         Raises:

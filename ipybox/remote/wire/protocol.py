@@ -87,24 +87,14 @@ class Message(BaseModel):
 
 
 class Versions(Message):
-    """The versions of one end.
-
-    Attributes:
-        ipybox: The version of ipybox.
-        protocol: The version of this protocol.
-    """
+    """The versions of ipybox and of this protocol at one end."""
 
     ipybox: Annotated[str, StringConstraints(max_length=100)]
     protocol: int
 
 
 class Failed(Message):
-    """The node can't do what was requested: an answer to any request.
-
-    Attributes:
-        kind: The kind of the error.
-        reason: The message of the error.
-    """
+    """The node can't do what was requested: an answer to any request."""
 
     kind: Literal["sandbox", "gateway", "missing", "denied", "value", "other"]
     reason: Annotated[str, StringConstraints(max_length=32 << 10)]
@@ -117,7 +107,6 @@ class Start(Message):
         workspace: The working directory of the kernels, if application and node share it.
         proof: The name of a file in the ipybox directory of the workspace. If the node finds it, they do. Otherwise,
             the node creates a workspace.
-        setup: What the gateway runs.
     """
 
     workspace: str
@@ -129,11 +118,9 @@ class Ready(Message):
     """The kernel gateway answers.
 
     Attributes:
-        node: The name of the node.
         job: The number of the scheduler's job that runs the node; empty without a scheduler.
         shared: Whether application and node share the workspace.
         platform: For which Python and system packages must be (`platform_name`).
-        notices: Notices for the session.
     """
 
     node: Annotated[str, StringConstraints(max_length=255)]
@@ -148,7 +135,6 @@ class Exceeded(Message):
 
     Attributes:
         kernels: Their ids. It contains `UNATTRIBUTED` for processes that left their kernel unseen.
-        message: What was exceeded.
     """
 
     kernels: Annotated[list[_KernelId], Field(max_length=1000)]

@@ -15,8 +15,6 @@ class Stream:
     """One stream, between `Connection.request` or `on_request` and its end in both directions.
 
     Args:
-        connection: Its connection.
-        number: Its number.
         path: What it connects to.
         answered: Whether this end has answered the request, or made it. `send` answers it.
     """

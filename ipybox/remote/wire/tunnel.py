@@ -11,9 +11,7 @@ from ipybox.remote.wire.stream import Stream, StreamClosedError
 async def tunnel(stream: Stream, sock: socket.socket) -> None:
     """Passes on both directions until one of them ends, and then closes both; what was received before is passed on.
 
-    Args:
-        stream: The stream.
-        sock: A connected, non-blocking socket, which this closes.
+    The socket does not block.
     """
     loop = asyncio.get_running_loop()
     other_direction = asyncio.create_task(_from_socket(stream, sock))
