@@ -156,21 +156,25 @@ class KernelClient:
         """
         await self._tasks.finish(self.replace_kernel())
 
-    async def replace_kernel(self) -> None:
-        """Replaces the kernel as `reset` does, in the task of the caller, who does not cancel it."""
-        async with self._lifecycle:
-            await self._replace_kernel()
+    async def replace_kernel(self, unless_ended: Execution | None = None) -> bool:
+        """Replaces the kernel as `reset` does, in the task of the caller, who does not cancel it.
 
-    async def _replace_kernel(self) -> None:
-        if self.remote_kernel.session is None:
-            raise RuntimeError("not connected to a kernel: call connect() first")
-        if self._channels.alive:  # else this replaces a kernel that has died, whose last output the next result has
-            self._late.clear()
-        try:
-            await self.remote_kernel.replace("the kernel was reset while the code ran")
-        except (aiohttp.ClientError, OSError) as exc:
-            await self.remote_kernel.probe()
-            raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc
+        Does nothing, and returns False, if the execution `unless_ended` has ended: a reset may have replaced its
+        kernel, and nobody wants to lose the new one.
+        """
+        async with self._lifecycle:
+            if unless_ended is not None and unless_ended.ended.is_set():
+                return False
+            if self.remote_kernel.session is None:
+                raise RuntimeError("not connected to a kernel: call connect() first")
+            if self._channels.alive:  # else this replaces a kernel that has died, whose last output the next result has
+                self._late.clear()
+            try:
+                await self.remote_kernel.replace("the kernel was reset while the code ran")
+            except (aiohttp.ClientError, OSError) as exc:
+                await self.remote_kernel.probe()
+                raise GatewayError(f"unexpected response from the kernel gateway: {exc}") from exc
+            return True
 
     async def recovered(self) -> None:
         """Waits until an execution that is being interrupted, if any, has ended, possibly by a restart."""
@@ -333,20 +337,14 @@ class KernelClient:
         return "the kernel was interrupted and keeps its state" if execution.over else execution.death
 
     async def _restart(self, execution: Execution) -> str | None:
-        """Replaces a kernel that can't be interrupted; returns the outcome, or None if the execution has ended first.
-
-        A reset may have replaced the kernel meanwhile, and nobody wants to lose the new one.
-        """
+        """Replaces a kernel that can't be interrupted; returns the outcome, or None if the execution has ended."""
         stubborn = "the kernel ignored the interrupt and"
-        async with self._lifecycle:
-            if execution.ended.is_set():
-                return None
-            try:
-                await self._replace_kernel()
-            except (RuntimeError, GatewayError) as exc:
-                logger.warning("can't restart the kernel: %s", exc)
-                return f"{stubborn} could not be restarted: {exc}"
-        return f"{stubborn} was restarted: its state is lost"
+        try:
+            replaced = await self.replace_kernel(unless_ended=execution)
+        except (RuntimeError, GatewayError) as exc:
+            logger.warning("can't restart the kernel: %s", exc)
+            return f"{stubborn} could not be restarted: {exc}"
+        return f"{stubborn} was restarted: its state is lost" if replaced else None
 
     async def _connect(self) -> None:
         async with self._lifecycle:
