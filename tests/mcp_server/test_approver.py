@@ -16,13 +16,13 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 
+from ipybox.audit.records import ApprovalDecision
 from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.approver import CellApprover, ElicitationApprover
 from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
-from ipybox.tool_exec.approval.request import Rejection
 from ipybox.workspace.trust import TrustStore
 from tests import servers
 from tests.conftest import Mode, both_modes
@@ -325,8 +325,8 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
         forms.append(form)
         return accept(TOOL)
 
-    async def respond(outcome: object) -> bool:
-        decided.append(outcome)
+    async def respond(decision: ApprovalDecision) -> bool:
+        decided.append(decision.accepted or decision.reason)
         return True
 
     approver = ElicitationApprover(ApprovalPolicy(), timeout=None)
@@ -336,7 +336,7 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
     message = 'Code calls fs."*\\u001b"\n| without arguments'
     assert [form.message for form in forms] == [message] * 3
     assert [choices(form) for form in forms] == [[ONCE, CELL]] * 3
-    assert decided == [Rejection("the user declined it")] * 3, "that was not offered"
+    assert decided == ["the user declined it"] * 3, "that was not offered"
 
 
 async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
@@ -344,8 +344,8 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
     told: list[str] = []
     forms: list[ElicitRequestFormParams] = []
 
-    async def respond(outcome: object) -> bool:
-        decided.append(outcome)
+    async def respond(decision: ApprovalDecision) -> bool:
+        decided.append(decision.accepted or decision.reason)
         return True
 
     async def silent(form: ElicitRequestFormParams) -> ElicitResult:
@@ -362,7 +362,7 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
         for each in (approver.cell(silent, tell=told.append), approver.cell(accepting), approver.cell(accepting)):
             await each.decide(ApprovalRequest("fs", "write", {}, respond))
 
-    assert decided == [Rejection("the user didn't answer the question before it expired"), True, True]
+    assert decided == ["the user didn't answer the question before it expired", True, True]
     assert told == ["\nThe question about the tool write on MCP server fs has expired.\n"]
     before = "The question about the tool write on MCP server fs was withdrawn before it was answered"
     assert [before in str(form.requested_schema) for form in forms] == [False, True, False]
@@ -372,8 +372,8 @@ async def test_question_does_not_expire_before_its_user_can_see_it():
     decided: list[object] = []
     shown, answered = asyncio.Event(), asyncio.Event()
 
-    async def respond(outcome: object) -> bool:
-        decided.append(outcome)
+    async def respond(decision: ApprovalDecision) -> bool:
+        decided.append(decision.accepted or decision.reason)
         return True
 
     async def slow(_: ElicitRequestFormParams) -> ElicitResult:
@@ -399,15 +399,15 @@ async def test_question_does_not_expire_before_its_user_can_see_it():
     answered.set()
     async with asyncio.timeout(WAIT):
         await asyncio.gather(first, second, third)
-    expired = Rejection("the user didn't answer the question before it expired")
+    expired = "the user didn't answer the question before it expired"
     assert decided == [True, expired, expired]
 
 
 async def test_client_that_fails_to_ask_fails_the_call_with_its_reason():
     decided: list[object] = []
 
-    async def respond(outcome: object) -> bool:
-        decided.append(outcome)
+    async def respond(decision: ApprovalDecision) -> bool:
+        decided.append(decision.accepted or decision.reason)
         return True
 
     async def failing(_: ElicitRequestFormParams) -> ElicitResult:
@@ -415,14 +415,14 @@ async def test_client_that_fails_to_ask_fails_the_call_with_its_reason():
 
     await cell(ElicitationApprover(ApprovalPolicy()), failing).decide(ApprovalRequest("fs", "write", {}, respond))
 
-    assert decided == [Rejection("the client failed to ask its user: no such \\u001b method")]
+    assert decided == ["the client failed to ask its user: no such \\u001b method"]
 
 
 async def test_message_names_the_option_that_the_user_has_if_nobody_was_asked(monkeypatch: pytest.MonkeyPatch):
     decided: list[object] = []
 
-    async def respond(outcome: object) -> bool:
-        decided.append(outcome)
+    async def respond(decision: ApprovalDecision) -> bool:
+        decided.append(decision.accepted or decision.reason)
         return True
 
     async def dismissing(_: ElicitRequestFormParams) -> ElicitResult:
@@ -436,7 +436,7 @@ async def test_message_names_the_option_that_the_user_has_if_nobody_was_asked(mo
             for ask, reading_time in ((None, 0), (dismissing, 60), (dismissing, 0)):
                 patched.setattr(approver_module, "READING_TIME", reading_time)
                 await approver.cell(ask).decide(ApprovalRequest("fs", "write", {}, respond))
-    reasons = [outcome.reason for outcome in decided if isinstance(outcome, Rejection)]
+    reasons = [*map(str, decided)]
     assert ["`--approve FILE`" in reason for reason in reasons] == [True, True, False] + [False] * 3
     assert ["the plugin's option `approve`" in reason for reason in reasons] == [False] * 3 + [True, True, False]
 

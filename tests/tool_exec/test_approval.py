@@ -12,7 +12,7 @@ import pytest
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError
 from ipybox.support.endpoint import Endpoint
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
-from ipybox.tool_exec.approval.protocol import Rejection, answer, approve_request, parse_answer
+from ipybox.tool_exec.approval.protocol import ApprovalDecision, NoDecision, answer, approve_request, parse_answer
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
@@ -20,6 +20,8 @@ from tests.servers import WAIT
 from tests.tool_exec.channel import serving_channel
 
 Callback = Callable[[ApprovalRequest], Awaitable[object]]
+
+ACCEPTED, REJECTED = ApprovalDecision(True, "application"), ApprovalDecision(False, "application", "why")
 
 
 async def accept(request: ApprovalRequest) -> None:
@@ -269,9 +271,9 @@ async def test_messages_that_are_no_answers_are_ignored():
             for garbage in ("", "no JSON", "[]", "{}", "1", "null", '{"id": 1, "result": true}', "[" * 100_000):
                 await websocket.send_str(garbage)
             await websocket.send_bytes(b"\0\xff")
-            await websocket.send_json(answer("unknown", True))
+            await websocket.send_json(answer("unknown", ACCEPTED))
             await websocket.send_json({"id": request["id"], "result": "yes"})
-            await websocket.send_json(answer(request["id"], True))
+            await websocket.send_json(answer(request["id"], ACCEPTED))
             assert await call == "a"
 
 
@@ -281,7 +283,9 @@ async def test_a_request_on_the_wire_is_json_rpc():
         async with endpoint.session() as session, session.ws_connect("/approval") as websocket:
             call = asyncio.create_task(refusal(runner))
             request = await websocket.receive_json(timeout=WAIT)
-            await websocket.send_json(answer(request["id"], "no reason"))
+            await websocket.send_json(
+                answer(request["id"], NoDecision(False, "nobody", "the approver failed: no reason"))
+            )
             assert await call == "call to scripted.echo was not approved: the approver failed: no reason"
             ended = await websocket.receive_json(timeout=WAIT)
 
@@ -358,15 +362,16 @@ async def test_joining_a_channel_waits_until_its_client_has_gone():
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (answer("1", True), ("1", True)),
-        (answer("1", False), ("1", False)),
-        (answer("1", Rejection("why")), ("1", Rejection("why"))),
-        (answer("1", "why"), ("1", "why")),
-        ({"id": "1", "error": {}}, ("1", "no reason given")),
+        *((answer("1", decision), decision) for decision in (ACCEPTED, REJECTED, NoDecision(False, "nobody", "why"))),
+        (answer("1", ApprovalDecision(True, "user", "because")), ACCEPTED),
+        (answer("1", ApprovalDecision(False, "user")), ApprovalDecision(False, "application")),
+        ({"id": "1", "error": {}}, NoDecision(False, "nobody", "no reason given")),
     ],
 )
-def test_answers_are_parsed(message: Any, expected: tuple[str, bool | Rejection | str]):
-    assert parse_answer(message) == expected
+def test_answers_are_parsed(message: Any, expected: ApprovalDecision):
+    found = parse_answer(message)
+    assert found == ("1", expected)
+    assert type(found[1]) is type(expected)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from ipybox.tool_exec.approval.request import (
     ApprovalCallback,
     ApprovalRequest,
     NoDecision,
-    Outcome,
     RequestKind,
     ask,
 )
@@ -26,18 +25,14 @@ if TYPE_CHECKING:
 
 
 class PendingRequests:
-    """The requests of one source that wait for a decision, each with a task that delivers it.
+    """The requests of one source that wait for a decision, by their ids, each with a task that delivers it.
 
     Decisions may come in any order. A request that expires or is cancelled is forgotten: a late answer has no effect.
     """
 
     def __init__(self) -> None:
-        self._requests: dict[str, ApprovalRequest] = {}
+        self.requests: dict[str, ApprovalRequest] = {}
         self._tasks = TaskSet()
-
-    def get(self, request_id: str) -> ApprovalRequest | None:
-        """Returns the pending request with an id, or None."""
-        return self._requests.get(request_id)
 
     async def decide(
         self,
@@ -62,7 +57,7 @@ class PendingRequests:
             created_at=created_at,
             expires_at=None if timeout is None else created_at + timedelta(seconds=timeout),
         )
-        self._requests[request.id] = request
+        self.requests[request.id] = request
         self._tasks.start(deliver(request))
         try:
             async with asyncio.timeout(timeout):
@@ -75,7 +70,7 @@ class PendingRequests:
             request.settle("cancelled", NoDecision(False, NOBODY, "the call has ended"))
             raise
         finally:
-            del self._requests[request.id]
+            del self.requests[request.id]
 
     async def cancel(self, decision: NoDecision) -> None:
         """Ends all requests with a decision against them, and cancels the tasks that deliver them."""
@@ -84,11 +79,11 @@ class PendingRequests:
 
     def settle(self, decision: NoDecision) -> None:
         """Ends all requests with a decision against them."""
-        for request in self._requests.values():
+        for request in self.requests.values():
             request.settle("cancelled", decision)
 
 
-async def _take_effect(_: Outcome) -> None:
+async def _take_effect(_: ApprovalDecision) -> None:
     """Answers of an approver in this process take effect immediately."""
 
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from ipybox.audit.records import ApprovalDecision
 from ipybox.guest.tools.protocol import APPROVAL_PATH, DEFAULT_PORT
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tasks import TaskSet
@@ -18,7 +19,7 @@ from ipybox.tool_exec.approval.protocol import (
     ended,
     received_request,
 )
-from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, Outcome, ask
+from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, ask
 
 __all__ = ["ApprovalClient", "ApprovalRequest"]
 
@@ -102,8 +103,8 @@ class ApprovalClient:
             self._pending.clear()
 
     def _ask(self, websocket: aiohttp.ClientWebSocketResponse, message: dict[str, Any]) -> None:
-        async def respond(outcome: Outcome) -> None:
-            await websocket.send_json(answer(request.id, outcome))
+        async def respond(decision: ApprovalDecision) -> None:
+            await websocket.send_json(answer(request.id, decision))
             await request.decided()  # the server knows whether the answer came in time
 
         request = received_request(message, respond)

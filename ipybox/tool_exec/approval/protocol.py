@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from ipybox.audit.records import ApprovalDecision
-from ipybox.tool_exec.approval.request import ApprovalRequest, ApprovalState, NoDecision, Outcome, Rejection
+from ipybox.tool_exec.approval.request import APPLICATION, NOBODY, ApprovalRequest, ApprovalState, NoDecision
 
 APPROVE_METHOD = "approve"
 DECIDED_METHOD = "decided"
@@ -33,7 +33,9 @@ def approve_request(request: ApprovalRequest) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request.id, "method": APPROVE_METHOD, "params": params}
 
 
-def received_request(message: dict[str, Any], respond: Callable[[Outcome], Awaitable[object]]) -> ApprovalRequest:
+def received_request(
+    message: dict[str, Any], respond: Callable[[ApprovalDecision], Awaitable[object]]
+) -> ApprovalRequest:
     """Returns the request of a message."""
     params: dict[str, Any] = message["params"]
     expires_at = params["expires_at"]
@@ -60,29 +62,28 @@ def ended(message: dict[str, Any]) -> tuple[ApprovalState, ApprovalDecision]:
     return state, kind(state == "accepted", params["by"], params["reason"])
 
 
-def answer(request_id: str, outcome: Outcome) -> dict[str, Any]:
+def answer(request_id: str, decision: ApprovalDecision) -> dict[str, Any]:
     """Returns the answer to a request."""
-    match outcome:
-        case bool():
-            given: dict[str, Any] = {"result": outcome}
-        case Rejection(reason):
-            given = {"error": {"code": REJECTED, "message": reason}}
-        case str():
-            given = {"error": {"code": CALLBACK_FAILED, "message": outcome}}
+    given: dict[str, Any] = {"result": decision.accepted}
+    if not decision.accepted and decision.reason is not None:
+        code = CALLBACK_FAILED if isinstance(decision, NoDecision) else REJECTED
+        given = {"error": {"code": code, "message": decision.reason}}
     return {"jsonrpc": "2.0", "id": request_id, **given}
 
 
-def parse_answer(message: object) -> tuple[str, Outcome]:
-    """Returns the id of an answer and its decision, or the reason why no decision was made.
+def parse_answer(message: object) -> tuple[str, ApprovalDecision]:
+    """Returns the id of an answer and its decision.
 
     Raises:
         ValueError: If the message is not an answer.
     """
     match cast(Any, message):
         case {"id": str(request_id), "result": bool(result)}:
-            return request_id, result
+            return request_id, ApprovalDecision(result, APPLICATION)
         case {"id": str(request_id), "error": {**error}}:
             reason = str(error.get("message", "no reason given"))
-            return request_id, Rejection(reason) if error.get("code") == REJECTED else reason
+            if error.get("code") == REJECTED:
+                return request_id, ApprovalDecision(False, APPLICATION, reason)
+            return request_id, NoDecision(False, NOBODY, reason)
         case _:
             raise ValueError("not an answer to an approval request")

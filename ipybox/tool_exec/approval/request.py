@@ -4,9 +4,8 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -30,28 +29,8 @@ APPLICATION = "application"
 NOBODY, TIMEOUT = "nobody", "timeout"
 
 
-@dataclass(frozen=True)
-class Rejection:
-    """A decision against a call, with its reason."""
-
-    reason: str
-
-
 class NoDecision(ApprovalDecision):
     """Stands for the missing decision on a call, which therefore does not run."""
-
-
-#: An answer to a request: the decision, or why no decision was made.
-Outcome = bool | Rejection | str
-
-
-def decision_of(outcome: Outcome) -> ApprovalDecision:
-    """Returns the decision of the application that an answer stands for."""
-    if isinstance(outcome, str):
-        return NoDecision(False, NOBODY, f"the approver failed: {outcome}")
-    if isinstance(outcome, Rejection):
-        return ApprovalDecision(False, APPLICATION, outcome.reason)
-    return ApprovalDecision(outcome, APPLICATION)
 
 
 class ApprovalRequest:
@@ -73,7 +52,7 @@ class ApprovalRequest:
             (the call has ended, or nothing can decide on it any more).
 
     Args:
-        respond: Passes an answer on, and returns when it has taken effect.
+        respond: Passes the decision on, which is true if the call is accepted, and returns when it has taken effect.
         request_id: The `id`; a new one by default.
     """
 
@@ -82,7 +61,7 @@ class ApprovalRequest:
         server_name: str,
         tool_name: str,
         tool_args: dict[str, Any],
-        respond: Callable[[Outcome], Awaitable[object]],
+        respond: Callable[[ApprovalDecision], Awaitable[object]],
         server_params: dict[str, Any] | None = None,
         output_mark: int = 0,
         *,
@@ -105,7 +84,8 @@ class ApprovalRequest:
         self._answered = False
         self._decision: ApprovalDecision | None = None
         self._ended = asyncio.Event()
-        self._at_undecided_end: list[Callable[[], None]] = []
+        #: Ends its approver, while one is asked.
+        self.asking: asyncio.Timeout | None = None
 
     @cached_property
     def tool_args(self) -> dict[str, Any]:
@@ -126,7 +106,7 @@ class ApprovalRequest:
             ApprovalExpiredError: If the request has expired. The call has failed.
             ConnectionError: If the connection of an `ApprovalClient` to the tool server is lost.
         """
-        return await self._answer(True, ApprovalDecision(True, by, because))
+        return await self._answer(ApprovalDecision(True, by, because))
 
     async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> bool:
         """Makes the call fail in the kernel, with the reason, if given; returns and raises the same as `accept`.
@@ -135,8 +115,7 @@ class ApprovalRequest:
             reason: The reason.
             by: The decider, for the audit log.
         """
-        outcome = False if reason is None else Rejection(reason)
-        return await self._answer(outcome, ApprovalDecision(False, by, reason))
+        return await self._answer(ApprovalDecision(False, by, reason))
 
     async def decided(self) -> ApprovalDecision:
         """Waits until the request ends, and returns the decision, by whatever part of the application it was made.
@@ -155,7 +134,7 @@ class ApprovalRequest:
         """Rejects the call because its approver failed. No effect if the request was decided or has ended."""
         if self.state == "pending" and not self._answered:
             with suppress(ConnectionError):  # then the call has failed already
-                await self._answer(reason, decision_of(reason))
+                await self._answer(NoDecision(False, NOBODY, f"the approver failed: {reason}"))
 
     def settle(self, state: ApprovalState, decision: ApprovalDecision) -> bool:
         """Ends the request, unless it has ended; returns whether it did. Only the approval channel calls it."""
@@ -163,39 +142,24 @@ class ApprovalRequest:
             return False
         self.state, self._decision = state, decision
         self._ended.set()
-        if isinstance(decision, NoDecision):
-            for call in self._at_undecided_end:
-                call()
+        if isinstance(decision, NoDecision) and self.asking is not None:
+            self.asking.reschedule(0)
         return True
 
-    @contextmanager
-    def undecided(self, call: Callable[[], None]) -> Generator[None]:
-        """Calls a function if the request ends without a decision during the context, or has so ended before."""
-        self._at_undecided_end.append(call)
-        try:
-            if isinstance(self._decision, NoDecision):
-                call()
-            yield
-        finally:
-            self._at_undecided_end.remove(call)
-
-    async def _answer(self, outcome: Outcome, decision: ApprovalDecision) -> bool:
-        self._check_expiry()
-        if self._answered or self._ended.is_set():
-            logger.warning("ignored a decision on a tool call: the call was already decided or has ended")
-            return False
-        self._answered = True
-        await self._respond(outcome)
-        self.settle("accepted" if decision.accepted else "rejected", decision)
-        self._check_expiry()
-        return self.state != "cancelled"
-
-    def _check_expiry(self) -> None:
+    async def _answer(self, decision: ApprovalDecision) -> bool:
+        if self.state != "expired":
+            if self._answered or self._ended.is_set():
+                logger.warning("ignored a decision on a tool call: the call was already decided or has ended")
+                return False
+            self._answered = True
+            await self._respond(decision)
+            self.settle("accepted" if decision.accepted else "rejected", decision)
         if self.state == "expired":
             raise ApprovalExpiredError(
                 f"the decision on {self.server_name}.{self.tool_name} came too late: its approval request expired at "
                 f"{self.expires_at}; raise `approval_timeout` to allow more time"
             )
+        return self.state != "cancelled"
 
     def __str__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
@@ -217,20 +181,18 @@ async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
     deciding. One that returns nothing may decide later. If the request ends without a decision, the approver is
     cancelled; if another decision is made, it runs on.
     """
-    with suppress(TimeoutError):  # of the block: `_call` passes on none of the approver
-        async with asyncio.timeout(None) as asking:
-            with request.undecided(lambda: asking.reschedule(0)):
-                await _call(approver, request)
-
-
-async def _call(approver: ApprovalCallback, request: ApprovalRequest) -> None:
-    try:
-        returned = await approver(request)
-        if isinstance(returned, bool) and request.state == "pending":
-            await request.fail(f"the approver returned {returned} without deciding: {_HOW_TO_DECIDE}")
-    except asyncio.CancelledError:
-        await request.fail("the approver was cancelled")
-        raise
-    except Exception as exc:  # any exception of the application
-        logger.exception("the approval callback failed on %s", request)
-        await request.fail(f"{type(exc).__name__}: {exc}")
+    ended = request.state in ("expired", "cancelled")
+    with suppress(TimeoutError):  # of the block, which catches those of the approver
+        async with asyncio.timeout(0 if ended else None) as request.asking:
+            try:
+                returned = await approver(request)
+                if isinstance(returned, bool) and request.state == "pending":
+                    await request.fail(f"the approver returned {returned} without deciding: {_HOW_TO_DECIDE}")
+            except asyncio.CancelledError:
+                await request.fail("the approver was cancelled")
+                raise
+            except Exception as exc:  # any exception of the application
+                logger.exception("the approval callback failed on %s", request)
+                await request.fail(f"{type(exc).__name__}: {exc}")
+            finally:
+                request.asking = None

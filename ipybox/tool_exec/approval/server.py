@@ -25,16 +25,13 @@ from ipybox.tool_exec.approval.request import (
     ApprovalRequest,
     NoDecision,
     RequestKind,
-    decision_of,
 )
 
 logger = logging.getLogger(__name__)
 
 
 class ApprovalChannel:
-    """Asks a connected `ApprovalClient` to decide on tool calls.
-
-    Decisions may come in any order. A request that is cancelled, or expires, is forgotten: a late answer has no effect.
+    """Asks a connected `ApprovalClient` to decide on tool calls, see `PendingRequests`.
 
     Args:
         approval_required: If False, every call is approved without asking.
@@ -134,12 +131,12 @@ class ApprovalChannel:
     def _receive(self, data: str) -> None:
         """Settles a request by an answer of the approval client."""
         try:
-            request_id, outcome = parse_answer(json.loads(data))
+            request_id, decision = parse_answer(json.loads(data))
         except (ValueError, RecursionError) as exc:
             logger.warning("ignored a message on the approval channel: %s", exc)
             return
-        request = self._pending.get(request_id)
-        if request is None or not request.settle("accepted" if outcome is True else "rejected", decision_of(outcome)):
+        request = self._pending.requests.get(request_id)
+        if request is None or not request.settle("accepted" if decision.accepted else "rejected", decision):
             logger.warning("ignored a decision on a tool call: it came too late, or the call was already decided")
 
 
