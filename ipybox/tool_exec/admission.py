@@ -27,11 +27,8 @@ class DeniedError(Exception):
         self.status = status
 
 
-class RefusedError(DeniedError):
-    """A request was not read, or not parsed."""
-
-    def __init__(self, status: HTTPStatus, message: str):
-        super().__init__(status, f"the tool server refused the call: {message}")
+def _refused(status: HTTPStatus, reason: str) -> DeniedError:
+    return DeniedError(status, f"the tool server refused the call: {reason}")
 
 
 class ByteBudget:
@@ -60,37 +57,37 @@ class ByteBudget:
             self._freed.set()
 
 
-async def read_body(request: web.Request, limit: int | None = None, *, what: str = "the request is") -> bytes:
+async def read_body(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> bytes:
     """Returns the body of a request, whose length must be known in advance.
 
     Raises:
-        RefusedError: If it is too large, compressed, of unknown length, late, or costs too much to parse.
+        DeniedError: If it is too large, compressed, of unknown length, late, or costs too much to parse.
     """
     if "Content-Encoding" in request.headers:
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
+        raise _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
     if request.content_length is None:
-        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
+        raise _refused(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
     limit = limit or MAX_REQUEST_BYTES
     if request.content_length > limit:
         size, most = format_bytes(request.content_length), format_bytes(limit)
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}; the limit is {most}")
+        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}; the limit is {most}")
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
-            body = await request.read()
+            body = await request.content.read()
     except TimeoutError:
-        late = f"the request did not arrive within {BODY_TIMEOUT:g} s"
-        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, late) from None
+        reason = f"the request did not arrive within {BODY_TIMEOUT:g} s"
+        raise _refused(HTTPStatus.REQUEST_TIMEOUT, reason) from None
     if exceeds_value_limit(body):
-        many = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, many)
+        reason = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
+        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
     return body
 
 
-async def read_json(request: web.Request, limit: int | None = None, *, what: str = "the request is") -> object:
+async def read_json(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> object:
     """Returns the value in the body of a request; None if it is not JSON.
 
     Raises:
-        RefusedError: As `read_body` does, or for a number that is not finite.
+        DeniedError: As `read_body` does, or for a number that is not finite.
     """
     body = await read_body(request, limit, what=what)
     try:
@@ -104,5 +101,5 @@ def _finite(number: str) -> float:
     # Python's parser accepts infinite numbers and NaN, with which rules can't compare.
     value = float(number)
     if not math.isfinite(value):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
+        raise _refused(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
     return value

@@ -1,18 +1,13 @@
-"""Handles requests to the tool server: run a tool, a shell command, install a package, infer models.
-
-`ToolServer` registers the handlers for kernels. The application can only run tools, which need no seal.
-"""
+"""Handles requests to the tool server: run a tool, a shell command, install a package, infer models."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from ipybox.guest.tools.protocol import (
     INSTALL_PATH,
@@ -34,7 +29,7 @@ from ipybox.workspace.seal import SealVerifier
 
 logger = logging.getLogger(__name__)
 
-#: Larger requests are read one at a time, and those in progress share a limit of bytes.
+#: Larger requests share a limit of bytes.
 LARGE_REQUEST_BYTES = 1 << 16
 MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
 
@@ -47,57 +42,46 @@ IPYBOX_SERVER = "ipybox"
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
 
-class KernelRequests:
-    """Handles the requests of kernels, each of which carries a token from `callers`.
+#: Answers a request of a caller, or raises a `DeniedError`.
+Handler = Callable[[web.BaseRequest, ToolCaller], Awaitable[web.StreamResponse]]
 
-    `seals` verifies the parameters of MCP servers; without it, kernels may choose them. The other options are those of
+
+class KernelRequests:
+    """Handles the requests of kernels.
+
+    `seals` verifies the parameters of MCP servers; without it, callers may choose them. The other options are those of
     `ToolServer`.
     """
 
     def __init__(
         self,
-        callers: Mapping[str, ToolCaller],
-        seals: SealVerifier | None,
-        install: Callable[[str, bool], Awaitable[str]] | None,
-        shell_commands: bool,
+        seals: SealVerifier | None = None,
+        install: Callable[[str, bool], Awaitable[str]] | None = None,
+        shell_commands: bool = False,
     ):
-        self._callers = callers
         self._seals = seals
         self._install_package = install
         self._shell_commands = shell_commands
         self._large_requests = ByteBudget(MAX_LARGE_BYTES)
-        self._large_body = asyncio.Lock()
         #: Samples are read, and models inferred, for one request at a time.
         self._inferring = asyncio.Lock()
 
     @property
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
         """The handlers of requests, by method and path."""
-        handlers = {
-            RUN_PATH: self._run,
-            INSTALL_PATH: self._install,
-            SHELL_PATH: self._shell,
-            MODELS_PATH: self._infer_models,
+        return {
+            ("POST", RUN_PATH): self.run,
+            ("POST", INSTALL_PATH): self._install,
+            ("POST", SHELL_PATH): self._shell,
+            ("POST", MODELS_PATH): self._infer_models,
         }
-        return {("POST", path): partial(self._answer, handle) for path, handle in handlers.items()}
 
-    async def _answer(
-        self, handle: Callable[[web.Request, ToolCaller], Awaitable[web.Response]], request: web.Request
-    ) -> web.Response:
-        """Answers a request, and records it if it is denied."""
-        caller = self._callers[request.headers["Authorization"].removeprefix("token ")]
-        try:
-            return await handle(request, caller)
-        except DeniedError as exc:
-            caller.recorder.denied("tool_server", [str(exc)])
-            return web.json_response(RunReply(error=str(exc)), status=exc.status)
-
-    async def _run(self, request: web.Request, caller: ToolCaller) -> web.Response:
+    async def run(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
+        """Calls a tool."""
         size = request.content_length or 0
         large = size > LARGE_REQUEST_BYTES
         async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
-            async with self._large_body if large else nullcontext():
-                call = await read_json(request)
+            call = await read_json(request)
             if not is_run_request(call):
                 raise DeniedError(HTTPStatus.BAD_REQUEST, "not a tool call: see ipybox.guest.tools.protocol")
             self._check_parameters(call, caller)
@@ -123,7 +107,7 @@ class KernelRequests:
         logger.warning("refused a call to %r with unregistered server parameters", name)
         raise DeniedError(HTTPStatus.FORBIDDEN, error)
 
-    async def _install(self, request: web.Request, caller: ToolCaller) -> web.Response:
+    async def _install(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
         asked = await read_json(request)
         if not is_install_request(asked):
             problem = f"not a package name of at most {MAX_PACKAGE_NAME} characters"
@@ -138,7 +122,7 @@ class KernelRequests:
 
         return web.json_response(await run_call(call, caller, perform))
 
-    async def _shell(self, request: web.Request, caller: ToolCaller) -> web.Response:
+    async def _shell(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
         asked = await read_json(request, MAX_SHELL_BYTES, what="the shell command is")
         if not is_shell_request(asked):
             raise DeniedError(HTTPStatus.BAD_REQUEST, "not a shell command: see ipybox.guest.tools.protocol")
@@ -151,7 +135,7 @@ class KernelRequests:
 
         return web.json_response(await run_call(call, caller, perform, kind="shell"))
 
-    async def _infer_models(self, request: web.Request, _caller: ToolCaller) -> web.Response:
+    async def _infer_models(self, request: web.BaseRequest, _: ToolCaller) -> web.Response:
         async with self._inferring:
             samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples are")
             try:

@@ -14,7 +14,7 @@ import hmac
 import logging
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.protocol import APPROVAL_PATH, RESET_PATH, RUN_PATH, STATUS_PATH, RunReply
@@ -32,11 +31,11 @@ from ipybox.support.listen import is_local, listen
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token, publish_token
-from ipybox.tool_exec.admission import MAX_REQUEST_BYTES
+from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, DeniedError
 from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
-from ipybox.tool_exec.kernel_requests import KernelRequests
+from ipybox.tool_exec.kernel_requests import Handler, KernelRequests
 from ipybox.tool_exec.server_connections import ServerConnections
 from ipybox.workspace.seal import SealVerifier
 from ipybox.workspace.writable import WritablePlaces
@@ -120,10 +119,9 @@ class ToolServer:
         self._log_handler = _log_handler() if log_to_stderr else None
         self._log_level = log_level
         seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
-        self._kernel_requests = KernelRequests(self._callers, seals, install, shell_commands)
-        self._own_requests = KernelRequests({self._token: self._application}, None, None, shell_commands=False)
-        self._kernel_api: web.AppRunner | None = None
-        self._application_api: web.AppRunner | None = None
+        self._kernel_requests = KernelRequests(seals, install, shell_commands)
+        self._kernel_api: web.ServerRunner | None = None
+        self._application_api: web.ServerRunner | None = None
         self._tasks = TaskSet()
         self._token_file: Path | None = None
         self._stopped = asyncio.Event()
@@ -192,16 +190,16 @@ class ToolServer:
         self._stopped.set()
 
     async def _serve(self, listener: socket.socket | None) -> None:
-        self._kernel_api = await _start_api(self._callers.keys(), self._kernel_requests.handlers)
-        self._application_api = await _start_api(
-            {self._token},
-            {
-                ("POST", RUN_PATH): self._own_requests.handlers["POST", RUN_PATH],
-                ("PUT", RESET_PATH): self._reset,
-                ("GET", STATUS_PATH): self._status,
-                ("GET", APPROVAL_PATH): self._approval,
-            },
-        )
+        self._kernel_api = _api(self._callers, self._kernel_requests.handlers)
+        await self._kernel_api.setup()
+        handlers = {
+            ("POST", RUN_PATH): KernelRequests().run,  # needs no seal
+            ("PUT", RESET_PATH): self._reset,
+            ("GET", STATUS_PATH): self._status,
+            ("GET", APPROVAL_PATH): self._approval,
+        }
+        self._application_api = _api({self._token: self._application}, handlers)
+        await self._application_api.setup()
         if listener is not None:
             await web.SockSite(self._application_api, listener).start()
 
@@ -266,14 +264,14 @@ class ToolServer:
         self._tasks.start(_serve_connection(server, theirs))
         return ours
 
-    async def _reset(self, _request: web.Request) -> web.Response:
+    async def _reset(self, *_: object) -> web.Response:
         await self.reset()
         return web.json_response({})
 
-    async def _status(self, _request: web.Request) -> web.Response:
+    async def _status(self, *_: object) -> web.Response:
         return web.json_response({"servers": self._connections.status(), "approval_client": self._approvals.open})
 
-    async def _approval(self, request: web.Request) -> web.StreamResponse:
+    async def _approval(self, request: web.BaseRequest, _: ToolCaller) -> web.StreamResponse:
         if self._approvals.open:
             return web.json_response(RunReply(error=OTHER_CLIENT), status=HTTPStatus.CONFLICT)
         websocket = web.WebSocketResponse(max_msg_size=MAX_REQUEST_BYTES)
@@ -282,21 +280,37 @@ class ToolServer:
         return websocket
 
 
-async def _start_api(tokens: Collection[str], routes: Mapping[tuple[str, str], Handler]) -> web.AppRunner:
-    """Returns a running HTTP server with these routes, without a listening socket; the tokens may change."""
-    app = web.Application(middlewares=[_guard(tokens)], client_max_size=MAX_REQUEST_BYTES)
-    for (method, path), handler in routes.items():
-        app.router.add_route(method, path, handler)
-    runner = web.AppRunner(
-        app,
+def _api(callers: Mapping[str, ToolCaller], handlers: Mapping[tuple[str, str], Handler]) -> web.ServerRunner:
+    """Returns an HTTP server without a listening socket: for callers, by their tokens, and not for web pages.
+
+    It answers and records what a handler denies.
+    """
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if "Origin" in request.headers or not is_local(request.host):
+            return web.json_response(RunReply(error="requests from web pages are refused"), status=403)
+        presented = request.headers.get("Authorization", "").encode(errors="replace")
+        found = [token for token in callers if hmac.compare_digest(presented, f"token {token}".encode())]
+        if not found:
+            return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
+        handler = handlers.get((request.method, request.path))
+        if handler is None:
+            return web.Response(status=404)
+        caller = callers[found[0]]
+        try:
+            return await handler(request, caller)
+        except DeniedError as exc:
+            caller.recorder.denied("tool_server", [str(exc)])
+            return web.json_response(RunReply(error=str(exc)), status=exc.status)
+
+    server = web.Server(
+        answer,
         access_log=None,
         handler_cancellation=True,  # a disconnect cancels the call
         keepalive_timeout=KEEPALIVE,
-        shutdown_timeout=SHUTDOWN_GRACE,
         auto_decompress=False,
     )
-    await runner.setup()
-    return runner
+    return web.ServerRunner(server, shutdown_timeout=SHUTDOWN_GRACE)
 
 
 async def _serve_connection(server: web.Server, connection: socket.socket) -> None:
@@ -306,22 +320,6 @@ async def _serve_connection(server: web.Server, connection: socket.socket) -> No
     except OSError as exc:
         logger.debug("a connection ended before it was served: %s", exc)
         connection.close()
-
-
-def _guard(tokens: Collection[str]) -> Middleware:
-    """Returns a middleware that accepts only requests with one of the tokens, and no requests of web pages."""
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "Origin" in request.headers or not is_local(request.host):
-            return web.json_response(RunReply(error="requests from web pages are refused"), status=403)
-        presented = request.headers.get("Authorization", "").encode(errors="replace")
-        for token in tokens:
-            if hmac.compare_digest(presented, f"token {token}".encode()):
-                return await handler(request)
-        return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
-
-    return guard
 
 
 def _log_handler() -> logging.Handler:

@@ -41,8 +41,6 @@ class ServerConnections:
     ):
         self._connect = partial(_connect, read_variables, connect_timeout=connect_timeout, places=places)
         self._sessions: dict[str, _ServerConnection] = {}
-        # Connections whose session expired, until their servers are gone.
-        self._expired: set[_ServerConnection] = set()
         self._closed = False
 
     async def call(
@@ -63,9 +61,6 @@ class ServerConnections:
         try:
             return await session.call(tool_name, tool_args)
         except MCPSessionExpired:
-            if self._sessions.get(server_name) is session:
-                del self._sessions[server_name]
-                self._expired = {each for each in self._expired if not each.gone} | {session}
             session.expire()
         return await self._current(server_name, server_params).call(tool_name, tool_args)
 
@@ -94,15 +89,17 @@ class ServerConnections:
 
     async def _stop_all(self, reason: str) -> None:
         sessions = dict(self._sessions)
-        expired, self._expired = self._expired, set()
-        await asyncio.gather(*(session.stop(reason) for session in [*sessions.values(), *expired]))
+        await asyncio.gather(*(session.stop(reason) for session in sessions.values()))
         for name, session in sessions.items():
             if self._sessions.get(name) is session:
                 del self._sessions[name]
 
 
 class _ServerConnection:
-    """One server from its start to its end."""
+    """One server from its start to its end.
+
+    It starts when its predecessor is gone. If only the session of that one expired, both end together at the latest.
+    """
 
     def __init__(
         self,
@@ -113,7 +110,7 @@ class _ServerConnection:
     ):
         self.key = key
         self._calls = 0
-        self._expired = False
+        self._expired = False  # the last call under way stops the server
         self._name = name
         self._predecessor = predecessor
         self._client: MCPClient | None = None
@@ -126,12 +123,12 @@ class _ServerConnection:
 
     @property
     def running(self) -> bool:
-        return self._stopping is None and self._client is not None and not self._client.closed
+        return not self.ended and self._client is not None
 
     @property
     def ended(self) -> bool:
-        """Whether the connection can't be used any more, because it failed, broke or is being stopped."""
-        if self._stopping is not None:
+        """Whether the connection can't be used any more, because it failed, broke, expired or is being stopped."""
+        if self._stopping is not None or self._expired:
             return True
         return self._start.done() and (self._client is None or self._client.closed)
 
@@ -159,14 +156,9 @@ class _ServerConnection:
         """Stops the server after the last call under way."""
         self._expired = True
         if not self._calls:
-            self.end("its session expired")
+            self._end("its session expired")
 
-    @property
-    def gone(self) -> bool:
-        return self._stopping is not None and self._stopping.done()
-
-    def end(self, reason: str) -> asyncio.Task[None]:
-        """Begins to stop the server in any state, and returns the task that ends when it is gone."""
+    def _end(self, reason: str) -> asyncio.Task[None]:
         if self._stopping is None:
             self._reason = reason
             self._stopping = asyncio.create_task(self._close(reason), name=f"ipybox-mcp-stop-{self._name}")
@@ -174,10 +166,10 @@ class _ServerConnection:
 
     async def stop(self, reason: str) -> None:
         """Stops the server in any state. Returns when it is gone; bounded by `MCPClient.close`."""
-        await asyncio.shield(self.end(reason))
+        await asyncio.shield(self._end(reason))
 
     async def _run_start(self, connect: "Callable[[], Awaitable[MCPClient]]") -> "MCPClient":
-        if self._predecessor is not None:
+        if self._predecessor is not None and not self._predecessor._expired:
             await self._predecessor.stop("it was restarted with other parameters")
             self._predecessor = None
         self._client = client = await connect()
@@ -188,6 +180,7 @@ class _ServerConnection:
         await asyncio.wait({self._start})
         if self._predecessor is not None:
             await self._predecessor.stop(reason)
+            self._predecessor = None
         if self._client is not None:
             await self._client.close(reason)
 
