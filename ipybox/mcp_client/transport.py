@@ -20,9 +20,12 @@ import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, cast
 
 import anyio
+from anyio.abc import ByteReceiveStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
@@ -90,32 +93,17 @@ async def stdio_transport(
             tasks.cancel_scope.cancel()
 
 
-class LineBuffer:
-    """Splits data into lines, in time that grows with its length only.
+@dataclass
+class _Output(ByteReceiveStream):
+    reader: asyncio.StreamReader
 
-    Args:
-        limit: Bytes of a line.
-    """
+    async def receive(self, max_bytes: int = _CHUNK) -> bytes:
+        if data := await self.reader.read(max_bytes):
+            return data
+        raise anyio.EndOfStream
 
-    def __init__(self, limit: int = MAX_MESSAGE_BYTES):
-        self._limit = limit
-        self._partial = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Returns the lines that end in `data`, without their ends.
-
-        Raises:
-            ExcessError: If a line is too long.
-        """
-        first, *others = data.split(b"\n")
-        self._partial += first
-        if len(self._partial) > self._limit:
-            raise ExcessError(f"{self._limit:,} bytes")
-        if not others:
-            return []
-        lines = [bytes(self._partial), *others[:-1]]
-        self._partial = bytearray(others[-1])
-        return lines
+    async def aclose(self) -> None:
+        pass
 
 
 class _Protocol(SubprocessStreamProtocol):
@@ -160,8 +148,10 @@ async def _receive(
                 await _pass_on(stdout, received, on_noise)
             except ExcessError as exc:
                 excess = str(exc)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the session has ended
+            except anyio.DelimiterNotFound:
+                excess = str(ExcessError(f"{MAX_MESSAGE_BYTES:,} bytes"))
+            except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # the server or the session has ended
             if received.statistics().open_receive_streams:
                 on_end(excess)
     finally:
@@ -173,16 +163,16 @@ async def _receive(
 async def _pass_on(
     stdout: asyncio.StreamReader, received: MemoryObjectSendStream[SessionMessage], on_noise: Callable[[str], None]
 ) -> None:
-    buffer = LineBuffer()
-    while data := await stdout.read(_CHUNK):
-        for line in buffer.feed(data):
-            try:
-                messages = [*map(validated, read_messages(line))]
-            except ValueError:
-                on_noise(line.decode(errors="replace"))
-            else:
-                for message in messages:
-                    await received.send(SessionMessage(message))
+    lines = BufferedByteReceiveStream(_Output(stdout))
+    while True:
+        line = await lines.receive_until(b"\n", MAX_MESSAGE_BYTES)
+        try:
+            messages = [*map(validated, read_messages(line))]
+        except ValueError:
+            on_noise(line.decode(errors="replace"))
+        else:
+            for message in messages:
+                await received.send(SessionMessage(message))
 
 
 async def _send(

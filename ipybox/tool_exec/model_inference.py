@@ -7,9 +7,10 @@ to the kernel, which writes it into the workspace.
 import asyncio
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
-from ipybox.support.child import spawned
+from ipybox.support.child import end_group, spawned
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +41,15 @@ async def infer_models(samples: bytes) -> str:
         env={},
         start_new_session=True,
     )
-    process = await spawned(start, _end)
+    end = partial(end_group, timeout=0)
+    process = await spawned(start, end)
     try:
         async with asyncio.timeout(TIMEOUT):
             models, errors = await process.communicate(samples)
     except TimeoutError:
         raise ValueError(f"inferring models took longer than {TIMEOUT:g} s: use smaller samples") from None
     finally:
-        await asyncio.shield(_end(process))
+        await asyncio.shield(end(process))
     if process.returncode:
         said = errors.decode(errors="replace").strip()
         logger.debug("no models were inferred: %s", said)
@@ -56,9 +58,3 @@ async def infer_models(samples: bytes) -> str:
     if len(models) > MAX_MODELS_BYTES:
         raise ValueError(f"the models are {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")
     return models.decode()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()

@@ -11,35 +11,15 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
-from ipybox.mcp_client.transport import LineBuffer, stdio_transport
-from ipybox.support.bounded_json import ExcessError
+from ipybox.mcp_client.transport import stdio_transport
 from tests import servers
 from tests.servers import WAIT
 
 LONG = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x" * 1_000_000))
-TEXT = b"one\n\ntwo two\nthree"
-
-
-@pytest.mark.parametrize("size", range(1, len(TEXT) + 1))
-def test_lines_are_the_same_however_they_arrive(size: int):
-    buffer = LineBuffer(limit=7)
-
-    lines = [line for start in range(0, len(TEXT), size) for line in buffer.feed(TEXT[start : start + size])]
-
-    assert lines == [b"one", b"", b"two two"]
-    assert buffer.feed(b"\n") == [b"three"]
-
-
-def test_a_line_that_is_too_long_is_refused_before_its_end_is_there():
-    buffer = LineBuffer(limit=7)
-    buffer.feed(b"\n1234567")
-
-    with pytest.raises(ExcessError, match="larger than the limit of 7 bytes"):
-        buffer.feed(b"8")
 
 
 @asynccontextmanager
-async def transport(code: str) -> AsyncGenerator[tuple[Any, Any]]:
+async def transport(code: str, ended: list[str | None] | None = None) -> AsyncGenerator[tuple[Any, Any]]:
     """The transport to a server that is no more than some Python, without its guard."""
     server = stdio_transport(
         [sys.executable, "-S", "-c", code],
@@ -47,7 +27,7 @@ async def transport(code: str) -> AsyncGenerator[tuple[Any, Any]]:
         cwd=None,
         stderr=sys.__stderr__,
         on_noise=lambda text: None,
-        on_end=lambda why: None,
+        on_end=(ended if ended is not None else list[str | None]()).append,
     )
     async with asyncio.timeout(WAIT), server as streams:
         yield streams
@@ -88,6 +68,16 @@ async def test_the_messages_of_a_server_end_when_it_had_stopped_reading_before(t
             time.sleep(0.01)  # noqa: ASYNC251 - it blocks the loop: what is closed shows only when the write fails
         await outgoing.send(LONG)
         assert [message async for message in messages] == []
+
+
+async def test_a_line_that_is_too_long_ends_the_messages_before_its_end_is_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.mcp_client.transport.MAX_MESSAGE_BYTES", 1000)
+    line = '{"jsonrpc": "2.0", "method": "m"}\n'
+    ended: list[str | None] = []
+    code = f"import time; print({line!r} + 'x' * 1000, end='', flush=True); time.sleep(1000)"
+    async with transport(code, ended) as (messages, _):
+        assert [each.message.method async for each in messages] == ["m"]
+    assert ended == ["it sent a message larger than the limit of 1,000 bytes"]
 
 
 async def test_the_last_words_of_a_server_need_no_reader(tmp_path: Path):
