@@ -17,14 +17,13 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx2
 from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.client.sse import sse_client
@@ -37,7 +36,6 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError
 from ipybox.audit.redaction import Redactor
 from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.failures import failure_text, first_leaf
-from ipybox.mcp_client.http import Reach, bounded
 from ipybox.mcp_client.http_client import MCPHTTPClient, PostFailure
 from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
@@ -61,7 +59,6 @@ logger = logging.getLogger(__name__)
 
 # Seconds to wait for the last lines on stderr after the end of stdout.
 _STDERR_TIMEOUT = 0.5
-_WRITE_TIMEOUT = 30.0
 _LABEL_LENGTH = 200
 
 #: What people install to get a program that starts servers.
@@ -101,7 +98,8 @@ class ClientConnection:
     refused: bool = False
     #: Whether ipybox ended it.
     deliberate: bool = False
-    _auth: "Authenticator | None" = None
+    #: Signs the requests to a remote server.
+    auth: "Authenticator | None" = None
     _cause: str | None = None
     _stream_error: str | None = None
     _noise: str | None = None
@@ -152,9 +150,9 @@ class ClientConnection:
             MCPServerError: If the command of a stdio server does not exist, or lies where code can write.
         """
         server = self.server
-        if isinstance(server, StdioParams):
-            return self._stdio(await asyncio.to_thread(self._hardened, server))
-        return self._sse(server) if server.kind == "sse" else self._http(server)
+        if isinstance(server, RemoteParams):
+            return self._remote(server)
+        return self._stdio(await asyncio.to_thread(self._hardened, server))
 
     def mark_ended(self, cause: str | None = None, *, deliberate: bool = False) -> None:
         """Notes that the connection has ended, and the cause, if known. Only the first call counts."""
@@ -225,8 +223,8 @@ class ClientConnection:
 
     def redact(self, text: str) -> str:
         """Replaces the values of placeholders in a text by the placeholders, and removes other secrets."""
-        if self._auth is not None:
-            self._redactor.hide(self._auth.secrets)
+        if self.auth is not None:
+            self._redactor.hide(self.auth.secrets)
         return self._redactor.known(text)
 
     def note_noise(self, text: str) -> None:
@@ -304,46 +302,19 @@ class ClientConnection:
                 await stderr.close()
 
     @asynccontextmanager
-    async def _http(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:
-        async with (
-            self._http_client(server) as client,
-            # The SDK's default, 1 MiB, is too small for many images.
-            streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (
-                read,
-                write,
-            ),
-            self._observed(read) as messages,
-        ):
-            yield messages, write
+    async def _remote(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:
+        def client(*_: Any, **__: Any) -> MCPHTTPClient:
+            return MCPHTTPClient(self, server)
 
-    @asynccontextmanager
-    async def _sse(self, server: RemoteParams) -> AsyncGenerator[tuple[Any, Any]]:
-        def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
-            return self._http_client(server)
-
-        async with (
-            sse_client(server.url, httpx_client_factory=client) as (read, write),
-            self._observed(read) as messages,
-        ):
-            yield messages, write
-
-    def _http_client(self, server: RemoteParams) -> httpx2.AsyncClient:
-        reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
-        if not server.has_credentials:
-            # Imported here, because only remote servers need its modules.
-            from ipybox.mcp_client.oauth.authenticator import Authenticator
-
-            self._auth = Authenticator(server, self.sign_in, self.limits.paused, reach)
-        # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
-        timeout = httpx2.Timeout(None, connect=self.connect_timeout, write=_WRITE_TIMEOUT)
-        return MCPHTTPClient(
-            self,
-            server.headers,
-            timeout,
-            self._auth,
-            bounded(reach, is_server=True, on_excess=partial(self.mark_ended, deliberate=True)),
-            sse=server.kind == "sse",
-        )
+        async with AsyncExitStack() as stack:
+            if server.kind == "sse":
+                streams = sse_client(server.url, httpx_client_factory=client)
+            else:
+                http = await stack.enter_async_context(client())
+                # The SDK's default, 1 MiB, is too small for many images.
+                streams = streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
+            read, write = await stack.enter_async_context(streams)
+            yield await stack.enter_async_context(self._observed(read)), write
 
     def _hardened(self, server: StdioParams) -> StdioParams:
         """Returns the server as it is started: with an existing program, and without anything that code can write."""

@@ -20,10 +20,10 @@ import httpx2
 from mcp_types import METHOD_NOT_FOUND, JSONRPCError, RequestId
 from pydantic_core import from_json
 
-from ipybox.mcp_client.http import BoundedStream, trusted_authorities
+from ipybox.mcp_client.http import BoundedStream, Reach, bounded, trusted_authorities
 from ipybox.mcp_client.messages import Wire, encode, error_reply, read_answer, read_messages, validated
 from ipybox.mcp_client.oauth.sign_in import SignInError
-from ipybox.mcp_client.params import public_url
+from ipybox.mcp_client.params import RemoteParams, public_url
 
 if TYPE_CHECKING:
     from ipybox.mcp_client.connection import ClientConnection
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 #: Characters of an HTTP response that an error contains.
 MAX_REASON = 1000
 
+_WRITE_TIMEOUT = 30.0
 # How long a server may take to acknowledge the end of an HTTP session.
 _DELETE_TIMEOUT = 1.0
 # How long the body of a response with an error status may take.
@@ -72,30 +73,26 @@ class PostFailure:
 
 
 class MCPHTTPClient(httpx2.AsyncClient):
-    """Sends the requests of the SDK's transports, and reports what they don't learn to the connection.
+    """Sends the requests of the SDK's transports, and reports what they don't learn to the connection."""
 
-    Args:
-        connection: The connection.
-        headers: Headers of each request.
-        timeout: Its time limits.
-        auth: Signs requests.
-        hooks: Event hooks, which also limit responses (`bounded`).
-        sse: Whether answers come in the response to a GET, and not to the POST.
-    """
+    def __init__(self, connection: "ClientConnection", server: RemoteParams):
+        reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
+        if not server.has_credentials:
+            # Imported here, because only remote servers need its modules.
+            from ipybox.mcp_client.oauth.authenticator import Authenticator
 
-    def __init__(
-        self,
-        connection: "ClientConnection",
-        headers: dict[str, str],
-        timeout: httpx2.Timeout,
-        auth: httpx2.Auth | None,
-        hooks: dict[str, list[Callable[..., Any]]],
-        *,
-        sse: bool,
-    ):
-        super().__init__(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks, verify=trusted_authorities())
+            connection.auth = Authenticator(server, connection.sign_in, connection.limits.paused, reach)
+        super().__init__(
+            headers=server.headers,
+            # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
+            timeout=httpx2.Timeout(None, connect=connection.connect_timeout, write=_WRITE_TIMEOUT),
+            auth=connection.auth,
+            event_hooks=bounded(reach, is_server=True, on_excess=partial(connection.mark_ended, deliberate=True)),
+            verify=trusted_authorities(),
+        )
         self._connection = connection
-        self._sse = sse
+        # Whether answers come in the response to a GET, and not to the POST.
+        self._sse = server.kind == "sse"
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Sends a request, as everything of the SDK does."""
