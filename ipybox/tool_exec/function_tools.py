@@ -9,8 +9,7 @@ import inspect
 import json
 import keyword
 import logging
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import BoundedSemaphore
 from types import NoneType, SimpleNamespace
@@ -120,17 +119,33 @@ class FunctionTool:
             ToolRunnerError: If the arguments don't fit, the function raises, its result is not JSON of its type, or too
                 many threads run.
         """
-        with self._failures():
-            try:
-                # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
-                checked = self._arguments.validate_json(json.dumps(arguments), strict=True)
-            except ValidationError as exc:
-                raise ToolRunnerError(f"invalid arguments for {self.name}(): {_problems(exc)}") from exc
+        try:
+            checked = self._checked(arguments)
             if inspect.iscoroutinefunction(self._function):
                 value = await self._function(**checked)
             else:
                 value = await in_daemon_thread(partial(self._run, checked, threads), f"ipybox-{self.name}")
             return self._reply(value)
+        except ToolRunnerError:
+            raise
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Something that the function awaited was cancelled, but not this call.
+            raise ToolRunnerError("CancelledError") from exc
+        except (Exception, SystemExit) as exc:
+            logger.info("tool %s() failed", self.name, exc_info=exc)
+            # Type and text only. Code must not learn paths of the host, which the text of an OSError contains.
+            text = exc.strerror if isinstance(exc, OSError) and exc.filename is not None else _text(exc)
+            raise ToolRunnerError(": ".join(filter(None, [type(exc).__name__, text]))) from exc
+
+    def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
+            return self._arguments.validate_json(json.dumps(arguments), strict=True)
+        except ValidationError as exc:
+            raise ToolRunnerError(f"invalid arguments for {self.name}(): {_problems(exc)}") from exc
 
     def _run(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> Any:
         if not threads.acquire(blocking=False):
@@ -159,25 +174,6 @@ class FunctionTool:
         if self.output_schema is not None:
             return RunReply(structured=result, content=[])
         return RunReply(content=[] if result is None else [{"type": "text", "text": result}])
-
-    @contextmanager
-    def _failures(self) -> Generator[None]:
-        """Turns exceptions of the application's code into errors for code in the kernel: type and text only."""
-        try:
-            yield
-        except ToolRunnerError:
-            raise
-        except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Something that the function awaited was cancelled, but not this call.
-            raise ToolRunnerError("CancelledError") from exc
-        except (Exception, SystemExit) as exc:
-            logger.info("tool %s() failed", self.name, exc_info=exc)
-            # Code must not learn paths of the host, which the text of an OSError contains.
-            text = exc.strerror if isinstance(exc, OSError) and exc.filename is not None else _text(exc)
-            raise ToolRunnerError(": ".join(filter(None, [type(exc).__name__, text]))) from exc
 
 
 class _ToolSchema(GenerateJsonSchema):
@@ -254,7 +250,6 @@ def _is_object(schema: dict[str, Any]) -> bool:
 
 
 def _problems(exc: ValidationError) -> str:
-    """Returns what is wrong in a value, and where."""
     errors = exc.errors(include_url=False, include_context=False, include_input=False)
     lines = [": ".join(filter(None, [".".join(map(str, each["loc"])), each["msg"]])) for each in errors[:_MAX_PROBLEMS]]
     return "; ".join([*lines, *([f"{len(errors):,} problems in all"] if len(errors) > _MAX_PROBLEMS else [])])

@@ -44,18 +44,14 @@ _MARKS = "_.-/"
 
 @dataclass(frozen=True)
 class PolicyDecision:
-    """The decision of a policy on a call.
+    """The decision of a policy on a call."""
 
-    Attributes:
-        effect: Whether the call is allowed, denied, or needs an approval request.
-        call: The call.
-        reason: The rule that decided, or that no rule matched.
-        can_be_remembered: Whether an answer can hold for more than this call.
-    """
-
+    #: Whether the call is allowed, denied, or needs an approval request.
     effect: Effect
     call: ToolCall
+    #: The rule that decided, or that no rule matched.
     reason: str
+    #: Whether an answer can hold for more than this call.
     can_be_remembered: bool
 
 
@@ -119,16 +115,13 @@ class ApprovalPolicy:
             elsewhere = f"rename it to {workspace / POLICY_FILE}, which the sandbox protects, or move it elsewhere"
             raise PolicyError(f"cells could change the policy {place}, because it is in the workspace: {elsewhere}")
         file = _PolicyFile(place, in_place=inside)
-        if store is None or not inside:
-            policy = cls(file.text, workspace, source=place.name)
-            policy._file = file
-            return policy
-        if not store.trusts(place, file.text.encode()):
+        store = store if inside else None
+        if store is not None and not store.trusts(place, file.text.encode()):
             return cls._untrusted(file.text, place, store)
         policy = cls(file.text, workspace, source=place.name)
-        if store.can_remember:  # otherwise a written answer would end the trust
+        if store is None or store.can_remember:  # otherwise a written answer would end the trust
             policy._file = file
-            policy._on_written = partial(store.trust, place)
+            policy._on_written = store and partial(store.trust, place)
         return policy
 
     @classmethod
@@ -165,18 +158,14 @@ class ApprovalPolicy:
         """Decides on a call; the server's parameters show what its paths may be relative to."""
         call = ToolCall(server_name, tool_name, tool_args, self._directories(server_params or {}))
         rule = self._first(call)
-        doubtful = None if rule is None else rule.doubtful(call)
-        effect, reason = (
-            (self._default, f"the default of {self._source}") if rule is None else (rule.effect, rule.source)
-        )
-        if doubtful:
+        effect, reason = (rule.effect, rule.source) if rule else (self._default, f"the default of {self._source}")
+        can_be_remembered = self.untrusted is None and _is_plain(server_name) and _is_plain(tool_name)
+        if rule is not None and (doubtful := rule.doubtful(call)):
             reason += f", as it's unclear whether {doubtful!r} matches"
+            can_be_remembered = False
         if self.untrusted is not None and effect == "allow":
             effect = "ask"
             reason += ", which is not trusted"
-        can_be_remembered = (
-            self.untrusted is None and doubtful is None and _is_plain(server_name) and _is_plain(tool_name)
-        )
         return PolicyDecision(effect, call, reason, can_be_remembered)
 
     def decide_on(self, request: ApprovalRequest) -> PolicyDecision:
@@ -303,7 +292,3 @@ def _is_plain(name: str) -> bool:
     """Returns whether a rule can contain a name without matching other names. It compares characters, not glyphs."""
     plain = (each.isalnum() or each in _MARKS or unicodedata.category(each).startswith("M") for each in name)
     return 0 < len(name) <= _MAX_NAME and all(plain)
-
-
-#: The earlier name, which documents use.
-Policy = ApprovalPolicy
