@@ -77,11 +77,12 @@ class ApprovalPolicy:
         untrusted: str | None = None,
     ):
         self.untrusted = untrusted
+        #: The file to which answers are written, if there is one.
+        self.file: Path | None = None
         self._workspace = (workspace or Path.cwd()).resolve()
         self._source = source
-        self._file: _PolicyFile | None = None
         self._on_written: Callable[[bytes], None] | None = None
-        self._text = text
+        self._text = self._text_in_file = text
         self._default: Effect
         self._default, self._rules = parse(PolicyDocument(text, source), self._workspace)
 
@@ -114,13 +115,13 @@ class ApprovalPolicy:
                 raise PolicyError(f"policy file {spelled} not found{way_out}")
             elsewhere = f"rename it to {workspace / POLICY_FILE}, which the sandbox protects, or move it elsewhere"
             raise PolicyError(f"cells could change the policy {place}, because it is in the workspace: {elsewhere}")
-        file = _PolicyFile(place, in_place=inside)
+        text = _read(place)
         store = store if inside else None
-        if store is not None and not store.trusts(place, file.text.encode()):
-            return cls._untrusted(file.text, place, store)
-        policy = cls(file.text, workspace, source=place.name)
+        if store is not None and not store.trusts(place, text.encode()):
+            return cls._untrusted(text, place, store)
+        policy = cls(text, workspace, source=place.name)
         if store is None or store.can_remember:  # otherwise a written answer would end the trust
-            policy._file = file
+            policy.file = place
             policy._on_written = store and partial(store.trust, place)
         return policy
 
@@ -135,11 +136,6 @@ class ApprovalPolicy:
         except PolicyError as exc:
             # Which calls it denies is unknown.
             return cls(workspace=store.workspace, source=place.name, untrusted=f"{notice} Its rules are invalid: {exc}")
-
-    @property
-    def file(self) -> Path | None:
-        """The file to which answers are written, if there is one."""
-        return None if self._file is None else self._file.path
 
     @property
     def allowed(self) -> list[str]:
@@ -200,8 +196,8 @@ class ApprovalPolicy:
             if (default, [rule.written for rule in rules]) != (self._default, expected):
                 raise PolicyError(f"can't add a rule to {self._source} because of its formatting")
             self._text, self._rules = text, rules
-            if self._file is not None:
-                self._file.write(text)
+            if self.file is not None:
+                self._write(self.file)
             if self._on_written is not None:
                 self._on_written(text.encode())
         except (PolicyError, OSError) as exc:
@@ -214,50 +210,40 @@ class ApprovalPolicy:
         started_in = str(server_params.get("cwd") or "")
         return [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
 
-
-class _PolicyFile:
-    """A file that is read once, and written only while no other program changes it.
-
-    With `in_place`, it stays the same file: a sandbox that keeps code from writing it has mounted this one, and a new
-    file in its place would be writable. Its path has no links.
-    """
-
-    def __init__(self, path: Path, *, in_place: bool):
-        self.path = path
-        self._in_place = in_place
-        self.text = self._read()
-
-    def write(self, text: str) -> None:
-        """Writes a longer text."""
-        if self._read() != self.text:
-            raise PolicyError(f"{self.path} has changed since ipybox read it")
-        if self._in_place:
-            # It only grows, in one write; a partly written rule lacks its effect, which is an error.
-            with open(os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
-                file.write(text.encode())
+    def _write(self, path: Path) -> None:
+        """Writes the text, which only grows, unless another program has changed the file."""
+        if _read(path) != self._text_in_file:
+            raise PolicyError(f"{path} has changed since ipybox read it")
+        data = self._text.encode()
+        if path.is_relative_to(self._workspace):
+            # A sandbox that keeps code from writing it has mounted this file; one in its place would be writable. Its
+            # path has no links. It gets one write; a partly written rule lacks its effect, which is an error.
+            with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
+                file.write(data)
         else:
-            self._replace(text.encode())
-        self.text = text
+            _replace(path, data)
+        self._text_in_file = self._text
 
-    def _replace(self, data: bytes) -> None:
-        name, mode = self.path.name, stat.S_IMODE(self.path.stat().st_mode)
-        with open_directory(self.path.parent, create=False) as directory, directory.scratch(name) as scratch:
-            scratch.write_new(name, data)
-            os.chmod(name, mode, dir_fd=scratch.fd)
-            scratch.rename(name, directory, name)
 
-    def _read(self) -> str:
-        try:
-            with open_untrusted(self.path) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise PolicyError(f"the policy {self.path} is not a regular file")
-                return file.read(MAX_SIZE + 1).decode()
-        except FileNotFoundError:
-            raise PolicyError(f"policy file {self.path} not found: create it, or use 'auto' or 'ask'") from None
-        except OSError as exc:
-            raise PolicyError(f"can't read the policy {self.path}: {exc.strerror}") from exc
-        except UnicodeDecodeError as exc:
-            raise PolicyError(f"the policy {self.path} is not UTF-8") from exc
+def _replace(path: Path, data: bytes) -> None:
+    with open_directory(path.parent, create=False) as directory, directory.scratch(path.name) as scratch:
+        scratch.write_new(path.name, data)
+        os.chmod(path.name, stat.S_IMODE(path.stat().st_mode), dir_fd=scratch.fd)
+        scratch.rename(path.name, directory, path.name)
+
+
+def _read(path: Path) -> str:
+    try:
+        with open_untrusted(path) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise PolicyError(f"the policy {path} is not a regular file")
+            return file.read(MAX_SIZE + 1).decode()
+    except FileNotFoundError:
+        raise PolicyError(f"policy file {path} not found: create it, or use 'auto' or 'ask'") from None
+    except OSError as exc:
+        raise PolicyError(f"can't read the policy {path}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise PolicyError(f"the policy {path} is not UTF-8") from exc
 
 
 def _insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mapping[str, Any]) -> str:
