@@ -82,7 +82,7 @@ class Reach:
 
     def __init__(self, url: str, trusted: str | None = None):
         self._host = httpx2.URL(url).host
-        self._trusted = None if trusted is None else _origin(httpx2.URL(trusted))
+        self._trusted = None if trusted is None else origin(httpx2.URL(trusted))
         # The farthest zone that the server was connected to in.
         self._zone: Zone | None = None
 
@@ -97,7 +97,7 @@ class Reach:
             OutOfReachError: If the request must not go there.
         """
         zone = _zone_of_name(url.host) if zone is None else zone
-        if zone is None or zone is Zone.INTERNET or _origin(url) == self._trusted:
+        if zone is None or zone is Zone.INTERNET or origin(url) == self._trusted:
             return
         own = await self._own_zone()
         if zone > own:
@@ -238,5 +238,6 @@ def _zone_of_name(host: str) -> Zone | None:
         return None
 
 
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    """Returns what an origin consists of: scheme, host, and a port that is not the scheme's own."""
     return url.scheme, url.host, url.port

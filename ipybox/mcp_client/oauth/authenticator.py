@@ -26,11 +26,11 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
-from ipybox.mcp_client.http import Reach, bounded, trusted_authorities
+from ipybox.mcp_client.http import Reach, bounded, origin, trusted_authorities
 from ipybox.mcp_client.oauth.params import OAuthParams, is_secure
 from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
 from ipybox.mcp_client.oauth.store import Challenge, GrantFile, StoredGrant
-from ipybox.mcp_client.params import RemoteParams
+from ipybox.mcp_client.params import RemoteParams, public_url
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,6 @@ class Authenticator(httpx2.Auth):
         reach: Reach,
     ):
         self._url = server.url
-        self._origin = _origin(httpx2.URL(server.url))
         self._params = server.oauth or OAuthParams()
         self._sign_in = sign_in
         self._waiting = waiting
@@ -74,17 +73,13 @@ class Authenticator(httpx2.Auth):
     @property
     def secrets(self) -> list[str]:
         """Values that no message may show."""
-        client, tokens = self._grant.client, self._grant.tokens
-        values = (
-            *((tokens.access_token, tokens.refresh_token) if tokens else ()),
-            *((client.client_secret,) if client else ()),
-            self._params.client_secret,
-        )
-        return [value for value in values if value]
+        grant, client = self._grant, self._grant.client
+        values = (grant.access_token, grant.refresh_token, client and client.client_secret, self._params.client_secret)
+        return [*filter(None, values)]
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Signs a request, and again if the response requires it (the interface of the HTTP library)."""
-        if _origin(request.url) != self._origin:
+        if origin(request.url) != origin(httpx2.URL(self._url)):
             yield request
             return
         if request.method == "DELETE":  # the end of a session, for which no person should be asked
@@ -131,7 +126,7 @@ class Authenticator(httpx2.Auth):
         if self._grant.tokens is tokens:
             if status == 429 or status >= 500:  # unrelated to the token
                 raise SignInError(f"can't refresh its token: the authorization server returned HTTP {status}")
-            logger.info("the authorization server refused to refresh the token for %s", self._origin)
+            logger.info("the authorization server refused to refresh the token for %s", public_url(self._url))
             self._grant.take(None)
         self._file.write(self._grant)
 
@@ -276,9 +271,8 @@ class Authenticator(httpx2.Auth):
     def _sign(self, request: httpx2.Request) -> str | None:
         """Signs a request, and returns its token."""
         token = self._grant.access_token
-        if token is None:
-            request.headers.pop("Authorization", None)
-        else:
+        request.headers.pop("Authorization", None)
+        if token is not None:
             request.headers["Authorization"] = f"Bearer {token}"
         return token
 
@@ -322,10 +316,6 @@ def _challenge(response: httpx2.Response) -> Challenge | None:
     header = response.headers.get("WWW-Authenticate", "")
     wider = response.status_code == 403 and "insufficient_scope" in header
     return Challenge(status=response.status_code, header=header) if response.status_code == 401 or wider else None
-
-
-def _origin(url: httpx2.URL) -> str:
-    return str(url.copy_with(userinfo=b"", raw_path=b"/", fragment=None))
 
 
 def _check_secure(url: str) -> None:

@@ -80,8 +80,8 @@ class StoredGrant(BaseModel):
     def take(self, tokens: OAuthToken | None) -> None:
         """Replaces the tokens."""
         self.tokens = tokens
-        known = tokens is not None and tokens.expires_in is not None
-        self.expires_at = time.time() + (tokens.expires_in or 0) if tokens is not None and known else None
+        lasts = tokens and tokens.expires_in
+        self.expires_at = None if lasts is None else time.time() + lasts
 
 
 class GrantFile:

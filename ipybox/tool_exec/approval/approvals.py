@@ -50,7 +50,7 @@ class PendingRequests:
             call["server_name"],
             call["tool_name"],
             call["tool_args"],
-            _take_effect,
+            None,
             call["server_params"],
             call.get("output_mark", 0),
             kind=kind,
@@ -81,10 +81,6 @@ class PendingRequests:
         """Ends all requests with a decision against them."""
         for request in self.requests.values():
             request.settle("cancelled", decision)
-
-
-async def _take_effect(_: ApprovalDecision) -> None:
-    """Answers of an approver in this process take effect immediately."""
 
 
 _NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")

@@ -52,7 +52,8 @@ class ApprovalRequest:
             (the call has ended, or nothing can decide on it any more).
 
     Args:
-        respond: Passes the decision on, which is true if the call is accepted, and returns when it has taken effect.
+        respond: Passes the decision on, which is true if the call is accepted, and returns when it has taken effect;
+            None if it takes effect here.
         request_id: The `id`; a new one by default.
     """
 
@@ -61,7 +62,7 @@ class ApprovalRequest:
         server_name: str,
         tool_name: str,
         tool_args: dict[str, Any],
-        respond: Callable[[ApprovalDecision], Awaitable[object]],
+        respond: Callable[[ApprovalDecision], Awaitable[object]] | None,
         server_params: dict[str, Any] | None = None,
         output_mark: int = 0,
         *,
@@ -152,7 +153,8 @@ class ApprovalRequest:
                 logger.warning("ignored a decision on a tool call: the call was already decided or has ended")
                 return False
             self._answered = True
-            await self._respond(decision)
+            if self._respond is not None:
+                await self._respond(decision)
             self.settle("accepted" if decision.accepted else "rejected", decision)
         if self.state == "expired":
             raise ApprovalExpiredError(
