@@ -318,14 +318,14 @@ class ClientConnection:
 
     def _hardened(self, server: StdioParams) -> StdioParams:
         """Returns the server as it is started: with an existing program, and without anything that code can write."""
-        if server.cwd is not None and not Path(server.cwd).is_dir():
-            raise MCPServerError(self.redact(f"can't start {self.label}: no such directory: {server.cwd}"))
         try:
+            if server.cwd is not None and not Path(server.cwd).is_dir():
+                raise MCPServerError(f"no such directory: {server.cwd}")
             hardened = harden_stdio_params(server, self.places or WritablePlaces(Path.cwd()))
+            if not os.access(hardened.command, os.X_OK):
+                raise MCPServerError(_not_found(server.command))
         except MCPServerError as exc:
             raise MCPServerError(self.redact(f"can't start {self.label}: {exc}")) from None
-        if not os.access(hardened.command, os.X_OK):
-            raise MCPServerError(self.redact(f"can't start {self.label}: {_not_found(server.command)}"))
         return hardened
 
     def _reason(self) -> str:

@@ -16,9 +16,6 @@ Responses are decoded and checked before the SDK parses them: their bytes, those
 the number of their values. They are decoded as UTF-8, whatever their headers say: Python has codecs that take minutes.
 
 All of this is in hooks of the HTTP library, through which each request passes, including those of sign-ins.
-
-Certificate authorities take 20 ms to load, more than the rest of a connection to a server on this machine, and httpx2
-would load them for each client, also for a URL without TLS. So clients share them (`trusted_authorities`).
 """
 
 import asyncio
@@ -43,7 +40,10 @@ _LONGEST_END = 4
 
 
 def trusted_authorities() -> ssl.SSLContext:
-    """Returns the TLS settings of httpx2, which are loaded again when the environment names other authorities."""
+    """Returns the TLS settings of httpx2, loaded again only when the environment names other authorities.
+
+    httpx2 would load them for each client, even for a URL without TLS: that takes 20 ms.
+    """
     return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 

@@ -9,6 +9,7 @@ import html
 import json
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -137,10 +138,8 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if _media_type(response) == "text/event-stream":
             _rewrite_events(response, partial(_with_answer, request_id))
             return response
-        try:
+        async with aclosing(response):
             body = await response.aread()
-        finally:
-            await response.aclose()
         if _media_type(response) != "application/json" and not _LOOKS_LIKE_JSON.match(body):
             answered = _media_type(response) or f"HTTP {response.status_code} without a content type"
             text = _reason(body) or "nothing more"
@@ -242,14 +241,10 @@ def _refusal(
 
 async def _read_reason(response: httpx2.Response) -> bytes:
     """Returns the body of a response with an error status, as far as it comes in time."""
-    try:
-        with anyio.move_on_after(_REASON_TIMEOUT):
+    async with aclosing(response):
+        with suppress(httpx2.RequestError, OSError), anyio.move_on_after(_REASON_TIMEOUT):
             return await response.aread()
-    except (httpx2.RequestError, OSError):
-        pass  # the status says enough
-    finally:
-        await response.aclose()
-    return b""
+    return b""  # the status says enough
 
 
 def _reason(body: bytes) -> str:

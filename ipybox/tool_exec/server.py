@@ -116,7 +116,7 @@ class ToolServer:
         self._application = replace(caller, connections=self._connections, functions=functions)
         #: Kernels by their tokens.
         self._callers = {self.kernel_token: self._application}
-        self._log_handler = _log_handler() if log_to_stderr else None
+        self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
         self._log_level = log_level
         seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
         self._kernel_requests = KernelRequests(seals, install, shell_commands)
@@ -157,6 +157,7 @@ class ToolServer:
             self._token_file = publish_token("tool-server", self.port, self._token)
         self._stopped.clear()
         if self._log_handler is not None:
+            self._log_handler.setFormatter(PrintableFormatter())
             root = logging.getLogger("ipybox")
             root.addHandler(self._log_handler)
             root.setLevel(self._log_level)
@@ -320,9 +321,3 @@ async def _serve_connection(server: web.Server, connection: socket.socket) -> No
     except OSError as exc:
         logger.debug("a connection ended before it was served: %s", exc)
         connection.close()
-
-
-def _log_handler() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PrintableFormatter())
-    return handler

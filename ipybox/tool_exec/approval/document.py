@@ -59,10 +59,6 @@ class PolicyDocument:
             if depth > MAX_DEPTH:
                 self._fail(event.start_mark.line, "nested too deeply")
 
-    def line(self, node: yaml.Node) -> int:
-        """Returns the line that a node begins in, from 1 on."""
-        return node.start_mark.line + 1
-
     def end(self, node: yaml.Node) -> int:
         """Returns the number of the character at which the line after a node begins."""
         if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
@@ -123,11 +119,7 @@ class PolicyDocument:
 
     def plain(self, node: yaml.Node) -> Any:
         """Returns the data of a node that was checked."""
-        if isinstance(node, yaml.MappingNode):
-            return {self.plain(key): self.plain(value) for key, value in node.value}
-        if isinstance(node, yaml.SequenceNode):
-            return [self.plain(each) for each in node.value]
-        return self.scalar(node, "a value")
+        return cast(Any, yaml.SafeLoader("")).construct_object(node, deep=True)
 
     def _fail(self, line: int, message: str) -> NoReturn:
         raise PolicyError(f"{self.source}:{line + 1}: {message}")

@@ -152,7 +152,9 @@ class ApprovalPolicy:
         server_params: Mapping[str, Any] | None = None,
     ) -> PolicyDecision:
         """Decides on a call; the server's parameters show what its paths may be relative to."""
-        call = ToolCall(server_name, tool_name, tool_args, self._directories(server_params or {}))
+        started_in = str((server_params or {}).get("cwd") or "")
+        directories = [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
+        call = ToolCall(server_name, tool_name, tool_args, directories)
         rule = self._first(call)
         effect, reason = (rule.effect, rule.source) if rule else (self._default, f"the default of {self._source}")
         can_be_remembered = self.untrusted is None and _is_plain(server_name) and _is_plain(tool_name)
@@ -205,10 +207,6 @@ class ApprovalPolicy:
 
     def _first(self, call: ToolCall) -> ApprovalRule | None:
         return next((rule for rule in self._rules if rule.matches(call)), None)
-
-    def _directories(self, server_params: Mapping[str, Any]) -> list[Path]:
-        started_in = str(server_params.get("cwd") or "")
-        return [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
 
     def _write(self, path: Path) -> None:
         """Writes the text, which only grows, unless another program has changed the file."""

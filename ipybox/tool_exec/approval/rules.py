@@ -129,7 +129,7 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
         tools=_names(document, keys.get("tool"), "a tool"),
         arguments=_arguments(document, keys.get("args"), workspace),
         written=document.plain(node),
-        source=f"{document.source}:{document.line(node)}",
+        source=f"{document.source}:{node.start_mark.line + 1}",
         start=start,
         end=document.end(node),
     )
@@ -164,10 +164,8 @@ def _arguments(document: PolicyDocument, node: yaml.Node | None, workspace: Path
 def _argument(document: PolicyDocument, name: str, node: yaml.Node, workspace: Path) -> Argument:
     steps = name.replace(EACH, f".{EACH}").split(".")
     if not all(step == EACH or re.fullmatch(r"[^\s\[\]]+", step) for step in steps) or steps[0] == EACH:
-        document.fail(
-            node,
-            f"invalid argument {name!r}: write a, a.b for a nested value, or a[] and a[].b for the elements of a list",
-        )
+        valid = "write a, a.b for a nested value, or a[] and a[].b for the elements of a list"
+        document.fail(node, f"invalid argument {name!r}: {valid}")
     if not isinstance(node, yaml.MappingNode):
         return Argument(name, steps, [_one_of(document, node)])
     given = document.mapping(node, f"{name!r}", _CONDITION_KEYS)
@@ -197,9 +195,8 @@ def _condition(document: PolicyDocument, keyword: str, node: yaml.Node, workspac
 
 def _one_of(document: PolicyDocument, node: yaml.Node) -> Condition:
     values = [(each, document.scalar(each, "a value")) for each in document.items(node)]
-    for each, value in values:
-        if not is_finite(value):
-            document.fail(each, "a value must be a finite number")
+    if endless := [each for each, value in values if not is_finite(value)]:
+        document.fail(endless[0], "a value must be a finite number")
     return one_of([value for _, value in values])
 
 
