@@ -156,17 +156,14 @@ class _ServerConnection:
         """Stops the server after the last call under way."""
         self._expired = True
         if not self._calls:
-            self._end("its session expired")
+            self.stop("its session expired")
 
-    def _end(self, reason: str) -> asyncio.Task[None]:
+    def stop(self, reason: str) -> Awaitable[None]:
+        """Stops the server in any state. The returned wait ends when it is gone; bounded by `MCPClient.close`."""
         if self._stopping is None:
             self._reason = reason
             self._stopping = asyncio.create_task(self._close(reason), name=f"ipybox-mcp-stop-{self._name}")
-        return self._stopping
-
-    async def stop(self, reason: str) -> None:
-        """Stops the server in any state. Returns when it is gone; bounded by `MCPClient.close`."""
-        await asyncio.shield(self._end(reason))
+        return asyncio.shield(self._stopping)
 
     async def _run_start(self, connect: "Callable[[], Awaitable[MCPClient]]") -> "MCPClient":
         if self._predecessor is not None and not self._predecessor._expired:
