@@ -39,6 +39,7 @@ def render_package(
     index = [f"{owner}, one module each.", ""]
     names: set[str] = set()
     files = {"__init__.py": ""}
+    hashes = {"__init__.py": ""}
     records: dict[str, ModuleRecord] = {}
     for tool, name in zip(tools, module_names([tool.name for tool in tools], known or {}), strict=True):
         sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(name) - 2, _LEAST_SUMMARY))
@@ -48,15 +49,14 @@ def render_package(
         names |= used
         files[f"{name}.py"] = source
         if schema is not None:
-            files[f".{name}.schema.json"] = schema
+            file = f".{name}.schema.json"
+            files[file], hashes[file] = schema, sha256_hex(schema.encode())
         data = source.encode()
         records[name] = ModuleRecord(
             tool=tool.name, meaning=meaning_hash(tool), source=sha256_hex(data), length=len(data)
         )
     files["__init__.py"] = _render_init(server_name, server_params, index, names, seal)
-    hashes = {
-        name: sha256_hex(text.encode()) for name, text in files.items() if name.removesuffix(".py") not in records
-    }
+    hashes["__init__.py"] = sha256_hex(files["__init__.py"].encode())
     files[MANIFEST] = Manifest(server=server_name, modules=records, files=hashes).text()
     return files
 

@@ -88,7 +88,7 @@ class Manifest(BaseModel):
     @property
     def generated(self) -> set[str]:
         """The names of all generated files."""
-        return {MANIFEST, *self.files, *(f"{module}.py" for module in self.modules)}
+        return {MANIFEST, *self.files, *map("{}.py".format, self.modules)}
 
 
 def sha256_hex(data: bytes) -> str:

@@ -256,8 +256,10 @@ class _SchemaParser:
         if default is not None and not shown and "default" not in text.lower():
             plain = isinstance(default, str) and default.strip()
             notes.append(f"default {default if plain else json.dumps(default, ensure_ascii=False)}")
+        if not notes:
+            return text
         note = "; ".join(note if len(note) <= _MAX_NOTE else note[: _MAX_NOTE - 1] + "…" for note in notes)
-        return f"{text} ({note})" if text and note else text or note[:1].upper() + note[1:]
+        return f"{text} ({note})" if text else note[:1].upper() + note[1:]
 
 
 def description_of(schema: Schema) -> str:

@@ -6,6 +6,7 @@ which checks the whole schema.
 
 import re
 from functools import reduce
+from itertools import repeat
 from typing import Any
 from urllib.parse import unquote
 
@@ -198,14 +199,14 @@ class Resolver:
             if isinstance(value, str):
                 chars += len(value)
             elif is_object(value):
-                chars += sum(len(str(name)) for name in value)
+                chars += sum(map(len, map(str, value)))
                 apart = apart or (depth > 0 and self._has_id(value))
                 if apart:
                     self._apart.add(id(value))
                 self.written.add(id(value))
-                stack += ((child, depth + 1, apart) for child in value.values())
+                stack += zip(value.values(), repeat(depth + 1), repeat(apart), strict=False)
             else:
-                stack += ((child, depth + 1, apart) for child in elements(value))
+                stack += zip(elements(value), repeat(depth + 1), repeat(apart), strict=False)
             if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
                 raise SchemaError("the schema is too deep or too large")
 
