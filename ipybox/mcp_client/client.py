@@ -16,7 +16,6 @@ import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import anyio
@@ -87,16 +86,8 @@ class MCPClient:
     ):
         self._connect_timeout = connect_timeout
         env = ChainMap(os.environ, dict(variables or {}))
-        self._connect = partial(
-            ClientConnection,
-            parse_params(server_params),
-            server_params,
-            env,
-            connect_timeout,
-            sign_in,
-            places,
-            on_progress,
-        )
+        described = parse_params(server_params)
+        self._options = described, server_params, env, connect_timeout, sign_in, places, on_progress
         self._owner: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._error: Exception | None = None
@@ -248,7 +239,7 @@ class MCPClient:
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
         """Connects, and stays until the connection ends; returns it if connecting failed."""
-        connection = self._connection = self._connect(TimeLimits(deadline))
+        connection = self._connection = ClientConnection(*self._options, TimeLimits(deadline))
         failure: Exception | None = None
         with connection.limits.scope:
             try:

@@ -78,10 +78,6 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
 
     Variables in the registration's `env` stay. May run a shim of Python, which takes a moment.
 
-    Args:
-        server: The server, as it was registered.
-        places: The places that code can write.
-
     Raises:
         MCPServerError: If the server lies in such a place, or its relative paths can't work in an empty directory; the
             message says what to change.
@@ -114,11 +110,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
 
 
 def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
-    """Checks that code can write neither the program of a command nor the programs in its arguments.
-
-    Raises:
-        MCPServerError: If code can.
-    """
+    """Raises an MCPServerError if code can write the program of a command or the programs in its arguments."""
     command, *arguments = words
     if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
         words = arguments[2:] or words[:1]

@@ -13,7 +13,8 @@ from tests.mcp_apigen.test_package import LINE_LENGTH
 
 def source(description: str, schema: dict[str, Any] | None = None) -> str:
     field = {"type": "string", **(schema or {}), "description": description}
-    return render_module(ToolSpec("find", None, {"type": "object", "properties": {"where": field}}), "find").source
+    source, _, _ = render_module(ToolSpec("find", None, {"type": "object", "properties": {"where": field}}), "find")
+    return source
 
 
 def comments(text: str) -> list[str]:

@@ -14,16 +14,13 @@ MAX_NAMES = 20_000
 
 @dataclass(frozen=True)
 class ExistingPackage:
-    """An existing package as it was read.
+    """An existing package as it was read."""
 
-    Attributes:
-        names: All names in its directory.
-        contents: The readable files among those that were generated or will be.
-        manifest: Its manifest, if readable.
-    """
-
+    #: All names in its directory.
     names: frozenset[str] = frozenset()
+    #: The readable files among those that were generated or will be.
     contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    #: None if it can't be read.
     manifest: Manifest | None = None
     _states: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 

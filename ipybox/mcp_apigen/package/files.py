@@ -25,14 +25,8 @@ def render_package(
 ) -> dict[str, str]:
     """Returns the text of each file of a package, by the file's name.
 
-    A tool with an unusable schema gets a model that accepts everything, and a warning in the log.
-
-    Args:
-        server_name: The server's name.
-        server_params: Its parameters.
-        tools: Its tools, each with a name of its own.
-        seal: The seal of the parameters.
-        known: The tools of modules that the package had before, see `module_names`.
+    Each tool needs a name of its own. One with an unusable schema gets a model that accepts everything, and a warning
+    in the log. `known` are the tools of modules that the package had before, see `module_names`.
     """
     # Functions of the application have no server.
     owner = f"Tools of the MCP server {server_name}" if server_params else "Functions of the application"

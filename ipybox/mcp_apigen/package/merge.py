@@ -99,11 +99,8 @@ def _sources(
 def split_additions(module: bytes, records: Collection[ModuleRecord]) -> tuple[bytes, bool]:
     """Returns the additions to a module, and whether the generated part is unchanged.
 
-    If it was edited, the additions start after `run_async`; empty if Python's parser doesn't find that.
-
-    Args:
-        module: The content of the file.
-        records: The records of possibly generated modules.
+    It is one of those that the records describe. If it was edited, the additions start after `run_async`, and are empty
+    if Python's parser doesn't find that.
     """
     for record in records:
         if record.begins(module):

@@ -47,10 +47,13 @@ class ToolModules(list[str]):
 
     def warnings(self) -> list[str]:
         """Returns a line for each finding that needs attention."""
-        lines = [*self.advice, *([f"can't tell which tools changed: {self.unknown}"] if self.unknown else [])]
+        lines = [*self.advice]
+        if self.unknown:
+            lines.append(f"can't tell which tools changed: {self.unknown}")
         for word, names in (("changed", self.changed), ("added", self.added), ("removed", self.removed)):
             if names:
                 hint = "" if word == "removed" else " (read before you trust)"
                 lines.append(f"{word}: {', '.join(names)}{hint}")
-        lines += [f"{name} was edited or its tool was removed; saved as {place}" for name, place in self.kept.items()]
-        return [printable(line) for line in lines]
+        for name, place in self.kept.items():
+            lines.append(f"{name} was edited or its tool was removed; saved as {place}")
+        return [*map(printable, lines)]

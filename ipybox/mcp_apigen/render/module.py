@@ -3,7 +3,7 @@
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ipybox.mcp_apigen.render.source import render_tool
 from ipybox.mcp_apigen.schema.ir import Model
@@ -27,19 +27,11 @@ class ToolSpec:
     output_schema: Any = None
 
 
-class RenderedModule(NamedTuple):
-    """A tool's module: its text, the names that it imports from its package, and the schema of its arguments.
+def render_module(tool: ToolSpec, name: str) -> tuple[str, set[str], str | None]:
+    """Returns the text of a tool's module, under this name, and the names that it imports from its package.
 
-    There is a schema only if types don't suffice, and arguments are checked against it, too.
+    The third is the schema that arguments are also checked against, if types don't suffice.
     """
-
-    source: str
-    names: set[str]
-    schema: str | None
-
-
-def render_module(tool: ToolSpec, name: str) -> RenderedModule:
-    """Returns the module of a tool, under this name."""
     params, complete = _model(tool, "Params", tool.input_schema)
     schema = None if complete else _document(tool.input_schema)
     params.checked = schema is not None
@@ -47,7 +39,7 @@ def render_module(tool: ToolSpec, name: str) -> RenderedModule:
     if mapping(tool.output_schema) and _admits_objects(tool.output_schema):
         result, _ = _model(tool, "Result", tool.output_schema)
     source, names = render_tool(tool.name, name, tool.description or "", params, result)
-    return RenderedModule(source, names, schema)
+    return source, names, schema
 
 
 def _model(tool: ToolSpec, name: str, schema: Any) -> tuple[Model, bool]:

@@ -23,10 +23,8 @@ _MAX_CHAIN = 32
 _MAX_MERGED = 200_000
 
 _DEFINITIONS = ("$defs", "definitions", "schemas")
-_ANNOTATIONS = {
-    "$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "default",
-    "definitions", "deprecated", "description", "examples", "id", "readOnly", "title", "writeOnly",
-}  # fmt: skip
+# Keywords that demand nothing of JSON Schema's own, but change a property's type or description.
+_SAYING = {"format", "nullable"}
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 
@@ -100,7 +98,7 @@ class Resolver:
             return parts[0]
         parts += [self.flat(part, trail) for part in objects(schema.get("allOf"))]
         own = {name: value for name, value in schema.items() if name not in ("$ref", "allOf")}
-        if own.keys() <= _ANNOTATIONS and len(parts) == 1:
+        if len(parts) == 1 and own.keys().isdisjoint(DEMANDING | _SAYING):
             return parts[0]
         flat = reduce(self._merge, [own, *parts])
         if len(parts) != 1 or id(parts[0]) in self.merged or not DEMANDING.isdisjoint(own):
