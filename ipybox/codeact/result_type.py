@@ -12,8 +12,11 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-_PLAIN = (str, int, float, bool, bytes, NoneType, Decimal, UUID, PurePath)
-_TIMES = (datetime.date, datetime.time, datetime.timedelta)
+#: Models, and plain types.
+_PROPER = (
+    *(BaseModel, Enum, BaseException),
+    *(str, int, float, bytes, NoneType, Decimal, UUID, PurePath, datetime.date, datetime.time, datetime.timedelta),
+)
 _CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
 
 
@@ -32,16 +35,10 @@ def improper_types(result: Any) -> Iterator[str]:
         yield getattr(result, "__qualname__", None) or str(result)
 
 
-def is_model(value: Any) -> bool:
-    """Whether this class says what is in its instances, or is an exception."""
-    if not isinstance(value, type):
-        return False
-    kind = cast("type[Any]", value)
-    described = is_typeddict(kind) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
-    return described or issubclass(kind, (BaseModel, Enum, BaseException))
-
-
 def _is_proper(result: Any) -> bool:
+    """Returns whether this is a class that says what is in its instances."""
     if not isinstance(result, type) or result in _CONTAINERS:
         return False
-    return is_model(cast(Any, result)) or issubclass(cast("type[Any]", result), (*_PLAIN, *_TIMES))
+    kind = cast("type[Any]", result)
+    described = is_typeddict(kind) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    return described or issubclass(kind, _PROPER)
