@@ -28,10 +28,7 @@ class GatewayOwner:
         first: The kernel of the executor whose recorder gets the events of jobs.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
 
-    Raises:
-        SandboxError: If the settings of the sandbox can't be read or are wrong.
-        TypeError, ValueError: If there is no such engine, there are sandbox settings without `sandbox`, or a limit is
-            too low.
+    Raises the errors of the options that decide on the gateway.
     """
 
     def __init__(self, config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket):
@@ -62,11 +59,7 @@ class GatewayOwner:
                 await self.gateway.stop()
 
     async def prepare(self) -> None:
-        """Starts the gateway process and its first kernel in the background, which saves time later.
-
-        Raises:
-            OSError, SandboxError: If the process can't be started.
-        """
+        """See `CodeExecutor.prepare`."""
         async with self._lock:
             if self._users == 0 and not self.gateway.spawned:
                 self.gateway = self._new_gateway()

@@ -93,11 +93,7 @@ class KernelLifecycle:
         self._runtime.check_loop()
 
     async def prepare(self) -> None:
-        """Starts the gateway process and its first kernel in the background, so that `start` takes less time.
-
-        Raises:
-            OSError, SandboxError: If the process can't be started.
-        """
+        """See `CodeExecutor.prepare`."""
         self._runtime.check_loop()
         async with self._lock:
             if self._state is _State.NEW:

@@ -41,9 +41,7 @@ class SharedRuntime:
         config: The configuration of all executors that share this.
         first: The kernel of the executor that creates the runtime.
 
-    Raises:
-        SandboxError: If the settings of the sandbox can't be read or are wrong.
-        ValueError: If there are sandbox settings without `sandbox`, or a limit is too low.
+    Raises what `GatewayOwner` raises.
     """
 
     def __init__(self, config: ExecutorConfig, first: ToolCaller):
