@@ -232,9 +232,6 @@ class KernelClient:
         If the caller is cancelled, the kernel is interrupted first.
 
         Args:
-            code: The code of one cell.
-            deadline: When the execution is interrupted.
-            on_output: Called with each output as it arrives, see `OutputListener`.
             inputs: What to set before the code runs. If that fails, a `VariableError` is raised, and no code runs.
         """
         execution = Execution(on_output)

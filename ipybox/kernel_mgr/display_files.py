@@ -59,7 +59,6 @@ class DisplayDirectory:
     """The directory for the files of displays, which is created when the first one is saved.
 
     Args:
-        path: Its path.
         untrusted_root: A directory that code can write: links there are not followed.
         workspace: If the directory lies in it, it is not created after the workspace was deleted.
     """

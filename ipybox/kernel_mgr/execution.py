@@ -20,9 +20,6 @@ class Execution:
     """One execution: its progress, and the output of the code.
 
     `KernelChannels` passes each of its messages to it; `KernelClient` waits for its end.
-
-    Args:
-        on_output: Called with each output as it arrives, see `OutputListener`.
     """
 
     def __init__(self, on_output: OutputListener | None = None):

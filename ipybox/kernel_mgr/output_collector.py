@@ -53,9 +53,6 @@ class OutputCollector:
 
     `add` accepts the messages of outputs in order. `end` accepts the reply after all of them, because the reply may
     arrive earlier. `outputs` returns the final output, after updates and clearings.
-
-    Args:
-        on_output: Called with each output as it arrives.
     """
 
     def __init__(self, on_output: OutputListener | None = None) -> None:

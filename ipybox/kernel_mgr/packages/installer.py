@@ -41,9 +41,7 @@ class PackageInstaller:
     """Installs packages for the kernels of a workspace, never into ipybox's own environment.
 
     Args:
-        workspace: The working directory of the kernels.
         sandbox: The settings if kernels are in a sandbox; then no code of a package runs outside of a sandbox.
-        audit: The audit log for installs.
     """
 
     def __init__(self, workspace: Path, sandbox: "SandboxSettings | None" = None, *, audit: "AuditLog | None" = None):

@@ -92,8 +92,6 @@ class UvSettings:
     """Where uv finds packages, and how it gets there.
 
     Attributes:
-        environment: The variables for uv.
-        options: More options for uv.
         file: uv's settings file that counts, if there is one.
         own_index: Whether the settings replace the default index.
     """

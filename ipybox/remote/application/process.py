@@ -28,7 +28,6 @@ class EngineProcess:
     """Runs one command, whose standard input and output carry the connection to the node.
 
     Args:
-        command: The program and its arguments.
         variables: Names of variables that the command gets in addition to `VARIABLES`.
         path: Where to search the program.
         waiting: The waiting jobs of the same engine.
