@@ -276,3 +276,7 @@ def _is_plain(name: str) -> bool:
     """Returns whether a rule can contain a name without matching other names. It compares characters, not glyphs."""
     plain = (each.isalnum() or each in _MARKS or unicodedata.category(each).startswith("M") for each in name)
     return 0 < len(name) <= _MAX_NAME and all(plain)
+
+
+#: The earlier name, which documents use.
+Policy = ApprovalPolicy
