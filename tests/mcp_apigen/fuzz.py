@@ -42,6 +42,8 @@ IMPORTED = 5
 _ORDINARY = ToolSpec(
     "ordinary", "Does it.", {"type": "object", "properties": {"a-b": {"type": "integer"}}, "required": ["a-b"]}
 )
+#: One whose arguments are checked against its schema, which imports the checker.
+_CHECKED = ToolSpec("checked", "", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
 _PERMISSIVE = "Python's types can't express"
 
 
@@ -75,7 +77,7 @@ class Fuzz:
         Raises:
             Failure: One of them does harm, or makes another fail.
         """
-        self._try([_ORDINARY, hostile_tool(0, 0)], imports=True)  # imports lazily what a package needs
+        self._try([_ORDINARY, _CHECKED, hostile_tool(0, 0)], imports=True)  # imports lazily what a package needs
         gc.freeze()
         self._audit.arm()
         try:
