@@ -25,6 +25,7 @@ from ipybox.support.errors import MCPServerError, MissingVariableError
 from ipybox.support.lazy_exports import import_installed
 from ipybox.support.placeholders import variables as placeholders
 from ipybox.support.state import had_confined_code, state_dir
+from ipybox.support.untrusted_paths import real_path
 from ipybox.tool_exec.dispatch import APP_SERVER
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
@@ -133,7 +134,7 @@ def _check_name(server_name: str, place: Path) -> None:
         raise ValueError(
             f"server name {server_name!r} is reserved: approval policies use it for ipybox itself. Choose another name"
         )
-    if place.name == APP_SERVER and is_of_functions(place.parent.resolve() / APP_SERVER):
+    if place.name == APP_SERVER and is_of_functions(Path(real_path(place.parent)) / APP_SERVER):
         raise ValueError(
             f"server name {server_name!r} is taken by the application's functions in {place.parent}: choose "
             f"another name, or delete {place} if the application no longer provides functions"

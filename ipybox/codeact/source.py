@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from ipybox.support.untrusted_paths import real_path
+
 #: Bytes of a file; the largest module that was ever generated has 17,000.
 MAX_FILE = 256 * 1024
 #: Bytes of all files that one question reads: a second or two of parsing.
@@ -199,7 +201,7 @@ class SourceReader:
 
     def _place(self, path: str) -> Path:
         place = self.root / path
-        real = os.path.realpath(place)
+        real = real_path(place)
         if real != str(place) and not Path(real).is_relative_to(self.root):
             raise UnreadableError(path, "is a link out of the workspace")
         return place

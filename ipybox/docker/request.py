@@ -18,6 +18,7 @@ from ipybox.docker.refusal import refuse
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.support.printable import printable
 from ipybox.support.sizes import parse_bytes
+from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: Options of which `container_options` makes something.
@@ -107,7 +108,7 @@ def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
             trusted.append((file, ""))
     store = TrustStore(workspace)
     for file, compared_with in trusted:
-        place = Path(file).expanduser().resolve()
+        place = Path(real_path(Path(file).expanduser()))
         with suppress(OSError):  # the container says what is wrong
             data = read_untrusted(place, workspace)
             if store.trusts(place, data, compared_with):
@@ -117,7 +118,7 @@ def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
 
 def _inside(file: str, workspace: Path, content: str) -> str:
     """Returns the path of a workspace's file in the container."""
-    place = Path(file).expanduser().resolve()
+    place = Path(real_path(Path(file).expanduser()))
     if not place.is_relative_to(workspace):
         raise DockerError(f"the container can't see {place}: move {content} into {workspace}")
     return f"{WORKSPACE}/{place.relative_to(workspace)}"

@@ -20,6 +20,7 @@ from ipybox.kernel_mgr.display_forms import (
 )
 from ipybox.support.outputs import Display, Stream
 from ipybox.support.safe_directory import Directory, open_directory
+from ipybox.support.untrusted_paths import real_path
 
 #: Maximum number of files per cell that are not images, and of their characters together.
 MAX_FILES = 20
@@ -66,7 +67,7 @@ class DisplayDirectory:
     def __init__(self, path: Path, untrusted_root: Path | None, workspace: Path | None):
         self._path = path
         self._untrusted_root = untrusted_root
-        in_workspace = workspace and path.resolve().is_relative_to(workspace.resolve())
+        in_workspace = workspace and Path(real_path(path)).is_relative_to(workspace.resolve())
         self._base = workspace if in_workspace else None
 
     async def save(self, outputs: list[Stream | Display]) -> SavedOutputs:

@@ -15,6 +15,7 @@ from ipybox.mcp_apigen.package.swap import check_generated, clean_up, swap_in
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
+from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.registrations import Registration, locked_registration
 from ipybox.workspace.seal import mac_of, seal
 
@@ -82,7 +83,7 @@ def _held(place: Path, untrusted_root: Path | None) -> Generator[tuple[Directory
         if untrusted_root is not None and parent.path.is_relative_to(untrusted_root):
             real = Path(os.path.realpath(untrusted_root)) / parent.path.relative_to(untrusted_root)
         else:
-            real = Path(os.path.realpath(parent.path))
+            real = Path(real_path(parent.path))
         with locked_registration(real / place.name) as record:
             check_generated(parent, place)
             yield parent, record

@@ -20,10 +20,15 @@ import stat
 from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 
+from ipybox.support.untrusted_paths import real_path
+
 DOT_GIT, INFO, _EXCLUDE = ".git", "info", "exclude"
 
 #: Maximum bytes of a file of a repository that is read.
 _LARGEST = 1 << 20
+
+#: Maximum bytes of a file that names a directory; longer paths lead nowhere.
+_LONGEST_PATH = 4096
 
 # Characters with a special meaning in a pattern (gitignore(5)).
 _SPECIAL = re.compile(rb"([\\*?\[ ])")
@@ -94,10 +99,10 @@ def _git_dir(directory: str) -> str | None:
         return dot_git if _is_repository(dot_git) else None
     if stat.S_ISLNK(mode):
         raise ExcludeError(f"{dot_git} is a link")
-    named = _text(dot_git).removeprefix("gitdir:").strip()
-    git_dir = os.path.realpath(os.path.join(directory, named)) if named else ""
-    if common := _text(os.path.join(git_dir, "commondir")).strip():
-        shared = os.path.realpath(os.path.join(git_dir, common))
+    named = _text(dot_git, _LONGEST_PATH).removeprefix("gitdir:").strip()
+    git_dir = real_path(os.path.join(directory, named)) if named else ""
+    if common := _text(os.path.join(git_dir, "commondir"), _LONGEST_PATH).strip():
+        shared = real_path(os.path.join(git_dir, common))
         back, target = _text(os.path.join(git_dir, "gitdir")).strip(), dot_git
         answers = git_dir.startswith(os.path.join(shared, "worktrees", ""))
     else:
@@ -221,12 +226,12 @@ def _held(lock: int) -> Generator[None]:
         fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def _text(path: str) -> str:
-    """Returns the content of a regular file; empty if it can't be read."""
+def _text(path: str, limit: int = _LARGEST) -> str:
+    """Returns the beginning of a regular file; empty if it can't be read."""
     try:
         with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 return ""
-            return os.fsdecode(os.pread(file, _LARGEST, 0)).replace("\0", "")
+            return os.fsdecode(os.pread(file, limit, 0)).replace("\0", "")
     except OSError:
         return ""

@@ -34,6 +34,7 @@ from ipybox.support.state import (
     workspace_state_dir,
 )
 from ipybox.support.tokens import private_directories
+from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.programs import dropped_directories, host_path, interpreter
 from ipybox.workspace.scan import ScanResult, is_name_pattern, name_matchers, scan
 from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
@@ -250,7 +251,7 @@ def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Pa
     """
     lists = {"allowRead": settings.allow_read, "allowWrite": settings.allow_write}
     for key, entry in ((key, entry) for key, entries in lists.items() for entry in entries):
-        path = (workspace / Path(_literal_part(entry)).expanduser()).resolve()
+        path = Path(real_path(workspace / Path(_literal_part(entry)).expanduser()))
         for directory in map(Path.resolve, hidden):
             covers = key == "allowRead" and _WILDCARD.search(entry) and directory.is_relative_to(path)
             if covers or path.is_relative_to(directory):

@@ -2,12 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from fnmatch import translate
 from operator import itemgetter
 
+from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.scan import is_name_pattern, name_matchers
 
 
@@ -79,6 +80,37 @@ class PathPattern:
         return places
 
 
+class PathPatterns:
+    """Entries of the settings, of which the deepest decides, and of several that are as deep the first.
+
+    A scan may find more than a thousand paths without wildcards: their number does not matter.
+    """
+
+    def __init__(self, patterns: Iterable[PathPattern]):
+        self._literal: dict[tuple[str | re.Pattern[str] | None, ...], tuple[int, PathPattern]] = {}
+        self._others: list[tuple[int, PathPattern]] = []
+        for number, pattern in enumerate(patterns):
+            if all(isinstance(matcher, str) for matcher in pattern.matchers):
+                self._literal.setdefault(pattern.matchers, (-number, pattern))
+            else:
+                self._others.append((-number, pattern))
+
+    def covering(self, components: list[str]) -> list[tuple[int, int, PathPattern]]:
+        """Returns the patterns that cover a path, each with the depth of its place, and the negative of its number."""
+        found = [(depth, *each) for each in self._others if (depth := each[1].depth(components)) >= 0]
+        prefixes = ((depth, self._literal.get(tuple(components[:depth]))) for depth in range(len(components) + 1))
+        return [*found, *((depth, *literal) for depth, literal in prefixes if literal is not None)]
+
+    def deepest(self, components: list[str]) -> tuple[int, PathPattern] | None:
+        """Returns the deepest place of a path that a pattern covers, with that pattern; None if no pattern does."""
+        found = max(self.covering(components), key=itemgetter(0, 1), default=None)
+        return None if found is None else (found[0], found[2])
+
+    def covered_depth(self, components: list[str]) -> int:
+        """Returns the depth to which the patterns cover a path, or -1 if no pattern does."""
+        return max((depth for depth, *_ in self.covering(components)), default=-1)
+
+
 def patterns_of(reason: Reason, entry: str, path: str) -> Iterable[PathPattern]:
     """Yields the patterns of an entry, given its absolute path: as it is written, and with its links resolved."""
     names = name_matchers(entry) if is_name_pattern(entry) else []
@@ -86,17 +118,6 @@ def patterns_of(reason: Reason, entry: str, path: str) -> Iterable[PathPattern]:
         matchers = list(_matchers(spelling))
         matchers[len(matchers) - len(names) :] = names
         yield PathPattern(reason, entry, tuple(matchers))
-
-
-def deepest_pattern(patterns: Sequence[PathPattern], components: list[str]) -> tuple[int, PathPattern] | None:
-    """Returns the deepest place of a path that a pattern covers, with that pattern; `None` if no pattern does."""
-    found = max(((pattern.depth(components), pattern) for pattern in patterns), key=itemgetter(0), default=None)
-    return None if found is None or found[0] < 0 else found
-
-
-def covered_depth(patterns: Sequence[PathPattern], components: list[str]) -> int:
-    """Returns the depth to which the patterns cover a path, or -1 if no pattern does."""
-    return max((pattern.depth(components) for pattern in patterns), default=-1)
 
 
 def components_of(path: str) -> list[str]:
@@ -112,7 +133,7 @@ def _spellings(path: str) -> Iterable[str]:
     literal = path
     while _has_wildcard(literal):
         literal = os.path.dirname(literal)
-    real = os.path.realpath(literal)
+    real = real_path(literal)
     return dict.fromkeys((path, os.path.normpath(real + "/" + path[len(literal) :])))
 
 

@@ -17,14 +17,14 @@ from typing import Final
 from ipybox.sandbox.path_patterns import (
     Denial,
     PathPattern,
+    PathPatterns,
     Reason,
     components_of,
-    covered_depth,
-    deepest_pattern,
     patterns_of,
 )
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
+from ipybox.support.untrusted_paths import real_path
 
 #: Limits of characters and components; longer and deeper paths are not checked.
 _LONGEST_PATH: Final = 1024
@@ -73,8 +73,8 @@ class SandboxPolicy:
         rules for its target apply, too.
         """
         for form in self._forms(path):
-            denied = deepest_pattern(self._deny_read, form)
-            if denied is not None and denied[0] > covered_depth(self._allow_read, form):
+            denied = self._deny_read.deepest(form)
+            if denied is not None and denied[0] > self._allow_read.covered_depth(form):
                 return _rule(*denied, form)
         return None
 
@@ -86,14 +86,13 @@ class SandboxPolicy:
             if rule is not None:
                 return rule
         # Only the real path counts: a name that leads there may be inside or outside by accident.
-        outside = forms and covered_depth(self._allow_write, forms[-1]) < 0
+        outside = forms and self._allow_write.covered_depth(forms[-1]) < 0
         return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
 
     def absent_entry(self, path: str) -> Denial | None:
         """Returns the entry of `allowWrite` that should make a path writable, if nothing is there to be made so."""
         forms = self._forms(path)[-1:]
-        covering = [(pattern.depth(form), pattern, form) for form in forms for pattern in self._allow_write]
-        rules = [_rule(*each) for each in covering if each[0] >= 0]
+        rules = [_rule(each[0], each[2], form) for form in forms for each in self._allow_write.covering(form)]
         absent = rules and not any(os.path.lexists(rule.place) for rule in rules)
         return replace(rules[0], reason=Reason.ABSENT) if absent else None
 
@@ -104,28 +103,29 @@ class SandboxPolicy:
         return next((rule for rule in rules if _names_host(rule.entry, host.lower())), None)
 
     @cached_property
-    def _deny_read(self) -> Sequence[PathPattern]:
+    def _deny_read(self) -> PathPatterns:
         given = self._patterns(self.settings.deny_read, Reason.DENY_READ, variables=True)
         above = self._patterns(self.above, Reason.DENY_READ)
         found = self._patterns(self.secret, Reason.SECRET)
-        return [*given, *above, *found, *self._patterns(self.hidden, Reason.INTERNAL)]
+        return PathPatterns([*given, *above, *found, *self._patterns(self.hidden, Reason.INTERNAL)])
 
     @cached_property
-    def _allow_read(self) -> Sequence[PathPattern]:
-        return self._patterns((*self.settings.allow_read, *self.readable), Reason.DENY_READ)
+    def _allow_read(self) -> PathPatterns:
+        return PathPatterns(self._patterns((*self.settings.allow_read, *self.readable), Reason.DENY_READ))
 
     @cached_property
-    def _deny_write(self) -> Sequence[PathPattern]:
+    def _deny_write(self) -> PathPatterns:
         given = self._patterns(self.settings.deny_write, Reason.DENY_WRITE)
-        return [*given, *self._patterns(self.closed, Reason.PROTECTED)]
+        return PathPatterns([*given, *self._patterns(self.closed, Reason.PROTECTED)])
 
     @cached_property
-    def _own_read_only(self) -> Sequence[PathPattern]:
-        return self._patterns((*self.hidden, *self.read_only), Reason.INTERNAL)
+    def _own_read_only(self) -> PathPatterns:
+        return PathPatterns(self._patterns((*self.hidden, *self.read_only), Reason.INTERNAL))
 
     @cached_property
-    def _allow_write(self) -> Sequence[PathPattern]:
-        return self._patterns((*self.settings.allow_write, *self.writable), Reason.NOT_IN_ALLOW_WRITE)
+    def _allow_write(self) -> PathPatterns:
+        entries = (*self.settings.allow_write, *self.writable)
+        return PathPatterns(self._patterns(entries, Reason.NOT_IN_ALLOW_WRITE))
 
     @cached_property
     def _opened(self) -> set[tuple[str, ...]]:
@@ -154,7 +154,7 @@ class SandboxPolicy:
             return []
         absolute = self._absolute(path)
         try:
-            forms = dict.fromkeys((os.path.normpath(absolute), os.path.realpath(absolute)))
+            forms = dict.fromkeys((os.path.normpath(absolute), real_path(absolute)))
         except (OSError, ValueError):  # such as a lone surrogate, which no file system knows
             return []
         return [components_of(form) for form in forms]
@@ -193,8 +193,8 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _covering(patterns: Sequence[PathPattern], form: list[str]) -> Denial | None:
-    found = deepest_pattern(patterns, form)
+def _covering(patterns: PathPatterns, form: list[str]) -> Denial | None:
+    found = patterns.deepest(form)
     return None if found is None else _rule(*found, form)
 
 

@@ -19,6 +19,7 @@ from ipybox.sandbox.launch import free_names
 from ipybox.support.names import STATE_DIR
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
+from ipybox.support.untrusted_paths import walk
 
 #: The plugins, by the names that their directories in Claude Code's begin with.
 _PLUGINS = "codeact-*"
@@ -156,7 +157,7 @@ def _entries(directory: Path) -> list[Path]:
 def size(path: Path) -> int:
     """Returns the bytes of a file, or of all files below a directory, each counted once; links are not followed."""
     found = [path] if path.is_symlink() or not path.is_dir() else []
-    for directory, _, files in os.walk(path) if not found else ():
+    for directory, files in walk(str(path)) if not found else ():
         found += [Path(directory, name) for name in files]
     sizes: dict[tuple[int, int], int] = {}
     for each in found:

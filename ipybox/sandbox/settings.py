@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from ipybox.support.errors import SandboxError
 from ipybox.support.names import CREDENTIALS, SECRET_FILES
+from ipybox.support.untrusted_paths import real_path
 from ipybox.support.way_in import restart, sandbox_file
 
 #: A host and its port, and an address that itself contains colons.
@@ -184,7 +185,7 @@ def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSet
         raise SandboxError(f"the sandbox settings {path} must be a JSON object")
     given: dict[str, Any] = {}
     _take(cast(dict[str, Any], content), "", _KEYS, path, given)
-    return replace(base, source=str(path), file=path.resolve(), **given)
+    return replace(base, source=str(path), file=Path(real_path(path)), **given)
 
 
 def unreadable(path: Path, error: OSError) -> SandboxError:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ipybox.sandbox.settings import PROFILES, SandboxSettings, load_settings, parse_settings, unreadable
 from ipybox.support.safe_directory import names_below
+from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
@@ -75,7 +76,7 @@ def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | 
     spelled = Path(os.path.abspath(file.expanduser()))
     if not WritablePlaces(workspace, own).covers(spelled):
         return None
-    real = spelled.resolve()
+    real = Path(real_path(spelled))
     for path in (spelled, real):
         if (names := names_below(path, workspace)) is not None:
             return workspace.joinpath(*names)

@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
-#: Levels that `Directory.remove` descends: each costs a descriptor, and code can nest directories without limit.
-REMOVABLE_DEPTH = 32
-
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a link",
@@ -165,21 +162,48 @@ class Directory:
         with _naming(target._path(target_name)):
             os.rename(name, target_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
-    def remove(self, name: str, *, depth: int = REMOVABLE_DEPTH) -> None:
-        """Removes a file, a link or a directory with its content, as far as possible and down to `depth`.
+    def remove(self, name: str, *, closed: bool = False) -> None:
+        """Removes a file, a link or a directory with its content, as far as possible.
 
-        `shutil.rmtree` would wait for the writer of a pipe that has replaced a directory, and runs out of descriptors
-        on nested directories.
+        Code can nest directories without limit: each moves to the top before it is emptied, which takes no recursion
+        and two descriptors. `shutil.rmtree` fails for deep trees, and would wait for the writer of a pipe that has
+        replaced a directory.
+
+        Args:
+            name: The name.
+            closed: Whether to open directories that their owner can't write. No code may run that can replace them.
         """
         with suppress(OSError):
             if not stat.S_ISDIR(self.stat(name).st_mode):
                 os.unlink(name, dir_fd=self.fd)
                 return
-            if depth > 0:
-                with self.open(name) as directory:
-                    for each in directory.names():
-                        directory.remove(each, depth=depth - 1)
+            if closed:
+                os.chmod(name, 0o700, dir_fd=self.fd)
+            with self.open(name) as top:
+                pending = top._clear(top, closed)
+                while pending:
+                    inner = pending.pop()
+                    with suppress(OSError):
+                        with top.open(inner) as directory:
+                            pending += directory._clear(top, closed)
+                        os.rmdir(inner, dir_fd=top.fd)
             os.rmdir(name, dir_fd=self.fd)
+
+    def _clear(self, top: "Directory", closed: bool) -> list[str]:
+        """Removes the files, moves the directories to the top, and returns their names there."""
+        moved: list[str] = []
+        for name in self.names():
+            with suppress(OSError):
+                if not stat.S_ISDIR(self.stat(name).st_mode):
+                    os.unlink(name, dir_fd=self.fd)
+                    continue
+                if closed:
+                    os.chmod(name, 0o700, dir_fd=self.fd)
+                place = name
+                if self is not top:
+                    self.rename(name, top, place := secrets.token_hex(16))
+                moved.append(place)
+        return moved
 
     def _path(self, name: str) -> Path:
         if name in ("", ".", "..") or "/" in name or "\0" in name:

@@ -7,7 +7,6 @@ locks each of its directories; the next process that creates one removes those w
 
 import fcntl
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from ipybox.support.errors import SandboxError
+from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import make_directory, scratch_root
 
 #: Maximum bytes of the path of a socket: `sockaddr_un` without its final null.
@@ -110,14 +110,5 @@ def remove_unused(root: Path) -> None:
 
 def remove_tree(path: Path) -> None:
     """Removes a directory with its content as far as possible, including directories that their owner can't write."""
-    shutil.rmtree(path, ignore_errors=True)
-    if not path.is_dir():
-        return
-    with suppress(RecursionError):
-        for parent, directories, _ in os.walk(path):
-            for each in directories:
-                inner = os.path.join(parent, each)
-                if not os.path.islink(inner):
-                    with suppress(OSError):
-                        os.chmod(inner, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError), open_directory(path.parent, create=False) as parent:
+        parent.remove(path.name, closed=True)

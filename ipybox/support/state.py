@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ipybox.support.names import STATE_DIR, account_home
 from ipybox.support.safe_directory import open_directory
+from ipybox.support.untrusted_paths import real_path
 
 #: The file in a workspace's state that records that code ran confined to it.
 _CONFINED = "confined"
@@ -106,7 +107,7 @@ def record_confined_code(directory: Path) -> None:
 
 def had_confined_code(path: Path) -> bool:
     """Returns whether code ever ran confined to a directory that a path lies in, or leads to."""
-    paths = Path(os.path.abspath(path)), path.resolve()
+    paths = Path(os.path.abspath(path)), Path(real_path(path))
     return any((_place_of(each) / _CONFINED).exists() for spelled in paths for each in (spelled, *spelled.parents))
 
 

@@ -8,31 +8,42 @@ import re
 import stat
 from collections.abc import Iterator
 
+from ipybox.support.untrusted_paths import real_path, walk
 from ipybox.workspace.writable import is_below
 
 _LARGEST = 256 * 1024
 
+#: Maximum bytes of a file that names a directory; longer paths lead nowhere.
+_LONGEST_PATH = 4096
+
+# Without backtracking, which would take quadratic time.
 _CREDENTIALS = re.compile(
     rb"""
-    ://[^/\s"@]*:[^/\s"@]+@                      # a URL with a password
-    | https?://[^/\s"@:]{20,}@                   # or with a token as the user
+    ://[^/\s"@:]*+:[^/\s"@]++@                   # a URL with a password
+    | https?://[^/\s"@:]{20,}+@                  # or with a token as the user
     | (?:^|\s)\[credential\b                     # a helper may be a command that prints them
-    | (?:^|[\s\]])(?:extraheader|smtppass|[\w-]*(?:password|passwd|token|secret)[\w-]*)[\t ]*=
+    | (?:^|[\s\]])(?:extraheader|smtppass|(?=[\w-]*?(?:password|passwd|token|secret))[\w-]++)[\t ]*+=
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 
 
-def configs_with_credentials(dot_git: str) -> Iterator[str]:
+def configs_with_credentials(dot_git: str, searched: set[str] | None = None) -> Iterator[str]:
     """Yields the configuration files with credentials of a repository, its worktrees and its submodules.
 
-    Its `.git` is a directory, or a file that names it.
+    Its `.git` is a directory, or a file that names it: any number of files can name the same one, which is searched
+    only if it is not among those that are `searched` already.
     """
     git_dir = dot_git
     if os.path.isfile(dot_git):
         git_dir = os.path.join(os.path.dirname(dot_git), _text(dot_git).removeprefix("gitdir:").strip())
         git_dir = os.path.normpath(os.path.join(git_dir, _text(os.path.join(git_dir, "commondir")).strip()))
-    home = os.path.dirname(os.path.realpath(git_dir))
+    real = real_path(git_dir)
+    if searched is not None:
+        if real in searched:
+            return
+        searched.add(real)
+    home = os.path.dirname(real)
     for directory in (git_dir, *_below(f"{git_dir}/modules", home), *_below(f"{git_dir}/worktrees", home)):
         for name in ("config", "config.worktree"):
             path = f"{directory}/{name}"
@@ -48,25 +59,22 @@ def holds_credentials(path: str) -> bool:
 
 def _below(directory: str, home: str) -> Iterator[str]:
     # Through a link out of the repository, code could make the scan search the whole file system, and hide parts of it.
-    if not is_below(os.path.realpath(directory), home):
-        return
-    for parent, names, _ in os.walk(directory):
-        # These directories contain many files, and no configuration.
-        names[:] = [name for name in names if name not in ("objects", "refs", "logs", "hooks", "info")]
-        yield parent
+    if is_below(real_path(directory), home):
+        # The omitted directories contain many files, and no configuration.
+        yield from (parent for parent, _ in walk(directory, ("objects", "refs", "logs", "hooks", "info")))
 
 
 def _text(path: str) -> str:
-    return _read(path).decode(errors="surrogateescape").replace("\0", "")
+    return _read(path, _LONGEST_PATH).decode(errors="surrogateescape").replace("\0", "")
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, limit: int = _LARGEST + 1) -> bytes:
     """Returns the beginning of a regular file; empty if the file does not exist."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError):
         return b""
     try:
-        return os.pread(file, _LARGEST + 1, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+        return os.pread(file, limit, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
     finally:
         os.close(file)

@@ -9,6 +9,7 @@ above it takes its place, never the workspace as a whole; a notice says so.
 
 import os
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pathlib import Path
 from ipybox.support.errors import SandboxError
 from ipybox.support.names import OPENABLE, PACKAGES, PROTECTED_DIRS, PROTECTED_FILES, STATE_DIR, is_protected
 from ipybox.support.printable import printable
+from ipybox.support.untrusted_paths import real_path
 from ipybox.support.way_in import sandbox_file
 from ipybox.workspace.git_config import configs_with_credentials
 from ipybox.workspace.writable import is_below
@@ -26,6 +28,7 @@ from ipybox.workspace.writable import is_below
 MAX_MOUNTS = 1500
 
 _MOST_NAMED = 5
+_MOST_NOTICES = 20
 
 
 @dataclass
@@ -85,6 +88,8 @@ def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], wr
             _hide_config(found, config)
     _replace_what_has_no_name(found, root, opened)
     _replace_what_is_too_much(found, root, opened)
+    if (more := len(found.notices) - _MOST_NOTICES) > 0:
+        found.notices[_MOST_NOTICES:] = [f"The sandbox hides or write-protects {more} more paths like these."]
     return found
 
 
@@ -94,6 +99,7 @@ def _search(root: str, patterns: list[str], writable: Collection[str]) -> ScanRe
     names = [re.escape(name) + r"\Z" for name in (*PROTECTED_FILES, *PROTECTED_DIRS, *PACKAGES, STATE_DIR)]
     is_special = re.compile("|".join((*(each[-1].pattern for _, each in matchers), *names)), re.IGNORECASE).match
     links: list[str] = []
+    repositories: set[str] = set()
     pending = [(root, False)]
     while pending:
         directory, closed = pending.pop()
@@ -120,7 +126,7 @@ def _search(root: str, patterns: list[str], writable: Collection[str]) -> ScanRe
                     if entry.is_symlink():
                         links.append(path)
             if name.lower() == ".git":
-                for config in configs_with_credentials(path):
+                for config in configs_with_credentials(path, repositories):
                     _hide_config(found, config)
             elif is_directory and not (name == STATE_DIR and directory == root):
                 pending.append((path, is_closed))
@@ -158,7 +164,7 @@ def _matching(directory: str, matchers: Sequence[re.Pattern[str]], top: str) -> 
 def _leads_out(entry: os.DirEntry[str], root: str) -> bool:
     """Returns whether this is a link to a directory elsewhere: code could make the next start hide all of `/usr`."""
     try:
-        return entry.is_symlink() and entry.is_dir() and not is_below(os.path.realpath(entry.path), root)
+        return entry.is_symlink() and entry.is_dir() and not is_below(real_path(entry.path), root)
     except OSError:
         return True
 
@@ -175,18 +181,18 @@ def _hide_config(found: ScanResult, config: str) -> None:
 
 def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[str]) -> None:
     """Replaces paths that neither srt's JSON nor its list of read-only paths can express."""
-    for path in [path for path in found.hidden | found.read_only if not _is_text(path)]:
-        if path not in found.hidden | found.read_only:
-            continue  # a directory has taken its place
-        directory = path
-        while not _is_text(directory):
-            directory = os.path.dirname(directory)
+    directories: set[str] = set()
+    for path in found.hidden | found.read_only:
+        directory = _text_directory(path)
+        if directory is None:
+            continue
+        directories.add(directory)
         if not _can_stand_in(directory, root, opened):
             raise SandboxError(
                 f"the sandbox can't protect {printable(os.fsencode(path).decode(errors='replace'))} because its name "
                 "is not UTF-8: rename it"
             )
-        _replace(found, directory, "a name in it is not UTF-8")
+    _replace(found, directories, "a name in it is not UTF-8")
     patterns = {path for path in found.read_only if re.search(r"[*?[\]]", path)}
     found.read_only -= patterns
     if exposed := patterns - found.hidden:
@@ -198,9 +204,10 @@ def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[s
 
 
 def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[str]) -> None:
-    while (excess := len(_mount_points(found, root)) - MAX_MOUNTS) > 0:
-        below = Counter(place for path in _mount_points(found, root) for place in _places_above(path, root))
-        candidates = {place: count for place, count in below.items() if _can_stand_in(place, root, opened)}
+    while (excess := len(points := _mount_points(found, root)) - MAX_MOUNTS) > 0:
+        candidates = {
+            place: count for place, count in _counts_below(points, root).items() if _can_stand_in(place, root, opened)
+        }
         if not candidates:
             raise SandboxError(
                 f"the sandbox can't start: {root} contains more than {MAX_MOUNTS} files that must be hidden or "
@@ -210,33 +217,58 @@ def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[s
         enough = [place for place, count in candidates.items() if count >= excess]
         if enough:
             chosen = [max(enough, key=lambda place: (place.count("/"), place))]
-        else:  # the largest directory that is not in another one
-            outer = (place for place in candidates if not any(it in candidates for it in _places_above(place, root)))
+        else:  # the largest directories that are not in other ones
+            outer = (place for place in candidates if os.path.dirname(place) not in candidates)
             chosen: list[str] = []
             for place in sorted(outer, key=lambda place: (-candidates[place], place)):
                 chosen.append(place)
                 excess -= candidates[place]
                 if excess <= 0:
                     break
-        for place in chosen:
-            _replace(found, place, "it contains more files to hide or protect than the sandbox supports")
+        _replace(found, chosen, "it contains more files to hide or protect than the sandbox supports")
 
 
 def _mount_points(found: ScanResult, root: str) -> set[str]:
     """Returns the mount points of srt, which include each directory above a path, so that it can't be renamed."""
-    paths = found.hidden | found.read_only
-    return paths.union(*(_places_above(path, root) for path in paths))
+    points = found.hidden | found.read_only
+    for path in [*points]:
+        for place in _places_above(path, root):
+            if place in points:
+                break  # as are those above
+            points.add(place)
+    return points
 
 
-def _replace(found: ScanResult, directory: str, because: str) -> None:
-    """Replaces all paths that were found in a directory with the directory."""
-    hidden = {path for path in found.hidden if is_below(path, directory)}
-    found.hidden -= hidden
-    found.read_only -= {path for path in found.read_only if is_below(path, directory)}
-    (found.hidden if hidden else found.read_only).add(directory)
-    found.replaced.add(directory)
-    verb = "hides" if hidden else "write-protects"
-    found.notices.append(f"The sandbox {verb} {printable(directory)} because {because}.")
+def _counts_below(points: Collection[str], root: str) -> Counter[str]:
+    """Returns how many of the mount points are below each directory."""
+    below: Counter[str] = Counter()
+    for path in sorted(points, key=len, reverse=True):  # the inner ones first
+        if len(parent := os.path.dirname(path)) > len(root):
+            below[parent] += below[path] + 1
+    return below
+
+
+def _replace(found: ScanResult, directories: Collection[str], because: str) -> None:
+    """Replaces all paths that were found in directories with the outermost of these."""
+    outermost: list[str] = []
+    for prefix in sorted(f"{directory}/" for directory in directories):
+        if not outermost or not prefix.startswith(outermost[-1]):
+            outermost.append(prefix)
+    hiding: set[str] = set()
+    for paths in (found.hidden, found.read_only):
+        for path in [*paths]:
+            # Whatever begins with a prefix follows it in order, before all other prefixes.
+            prefix = outermost[bisect(outermost, f"{path}/") - 1] if outermost else ""
+            if prefix and f"{path}/".startswith(prefix):
+                paths.remove(path)
+                if paths is found.hidden:
+                    hiding.add(prefix)
+    for prefix in outermost:
+        directory = prefix[:-1]
+        (found.hidden if prefix in hiding else found.read_only).add(directory)
+        found.replaced.add(directory)
+        verb = "hides" if prefix in hiding else "write-protects"
+        found.notices.append(f"The sandbox {verb} {printable(directory)} because {because}.")
 
 
 def _can_stand_in(directory: str, root: str, opened: Collection[str]) -> bool:
@@ -250,12 +282,13 @@ def _places_above(path: str, root: str) -> Iterator[str]:
         yield path
 
 
-def _is_text(path: str) -> bool:
+def _text_directory(path: str) -> str | None:
+    """Returns the innermost directory above a path whose own path is UTF-8; None if the path itself is."""
     try:
         path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as exc:
+        return path[: path.rindex("/", 0, exc.start)]
+    return None
 
 
 def _listed(paths: Collection[str]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ipybox.support.private_file import load_or_create_key
 from ipybox.support.state import state_dir
+from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.registrations import current_seal, record_file
 
 #: Directories in a seal's place, at most.
@@ -34,7 +35,7 @@ def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str
 
     The seal is valid for the workspace of `root_dir`, the parent directory of the server's package.
     """
-    root = root_dir.resolve()
+    root = Path(real_path(root_dir))
     here = Path.cwd().resolve()
     place = root.relative_to(here) if root.is_relative_to(here) else root.name
     return f"{place}:{_mac(server_name, server_params, root)}"

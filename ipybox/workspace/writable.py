@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ipybox.support.state import data_dir
+from ipybox.support.untrusted_paths import real_path
 
 PACKAGE_DIR = Path(__file__).resolve().parents[1]
 
@@ -78,7 +79,7 @@ class WritablePlaces:
 
         A path through the workspace counts even if its target is elsewhere, because code can replace the link.
         """
-        return self.spells(path) or self._writable(os.path.realpath(path))
+        return self.spells(path) or self._writable(real_path(path))
 
     def spells(self, path: Path | str) -> bool:
         """Returns whether a path leads through such a place as it is spelled. Looks at no file."""
@@ -90,7 +91,7 @@ class WritablePlaces:
         None if code can write the target, or if a link of the workspace leads there, except for the directories of this
         Python, which are trusted in spite of that.
         """
-        real = os.path.realpath(path)
+        real = real_path(path)
         if self._writable(real) or (self.covers(path) and not _prefix(real).startswith(self._python)):
             return None
         return real
@@ -102,7 +103,7 @@ class WritablePlaces:
     def _spellings(self, entries: Iterable[str]) -> tuple[str, ...]:
         """Returns entries of the settings as prefixes of paths, both as they are spelled and without links."""
         paths = (os.path.abspath(self.workspace / os.path.expanduser(entry.removesuffix("**"))) for entry in entries)
-        return tuple(dict.fromkeys(_prefix(form) for path in paths for form in (path, os.path.realpath(path))))
+        return tuple(dict.fromkeys(_prefix(form) for path in paths for form in (path, real_path(path))))
 
 
 def is_below(path: str, directory: str) -> bool:

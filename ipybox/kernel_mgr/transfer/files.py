@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import IO
 
 from ipybox.support.printable import printable
-from ipybox.support.safe_directory import REMOVABLE_DEPTH, Directory, kind
+from ipybox.support.safe_directory import Directory, kind
 
 #: Default limit of the bytes of one transfer, before any encoding.
 MAX_BYTES = 64 * 1024**2
 #: Files and directories of one transfer.
 MAX_ITEMS = 10_000
-#: Levels of directories of one transfer; each costs a descriptor, and a scratch directory must be removed again.
-MAX_DEPTH = REMOVABLE_DEPTH - 2
+#: Levels of directories of one transfer; each costs a descriptor.
+MAX_DEPTH = 30
 #: How many omitted names a report lists.
 MAX_OMITTED = 20
 #: Bytes of files that are packed together, unless one file is larger (`parts`).

@@ -13,6 +13,7 @@ from pathlib import Path
 from ipybox.kernel_mgr.transfer.rules import is_protected, own_secrets, too_long
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import Directory, names_below, open_directory
+from ipybox.support.untrusted_paths import real_path
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class AllowedDirectories:
         """
         if "\0" in str(path) or too_long(given := self.workspace / path):
             raise ValueError(f"{printable(path)[:100]} is not a valid path: it is too long or contains a NUL")
-        real = Path(os.path.realpath(given))
+        real = Path(real_path(given))
         for root in self._roots:
             if real.is_relative_to(root.path):
                 return AllowedPath(root.base, root.identity, real.relative_to(root.base).parts)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ipybox.support.errors import PolicyError
 from ipybox.support.safe_directory import names_below, open_directory, open_untrusted
+from ipybox.support.untrusted_paths import real_path
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.document import MAX_SIZE, PolicyDocument
 from ipybox.tool_exec.approval.request import ApprovalRequest
@@ -101,7 +102,7 @@ class ApprovalPolicy:
         """
         workspace = (workspace or Path.cwd()).resolve()
         spelled = Path(os.path.abspath(Path(path).expanduser()))
-        place = spelled.resolve()
+        place = Path(real_path(spelled))
         inside = place.is_relative_to(workspace)
         if store is not None and not inside and names_below(spelled, workspace):
             raise PolicyError(

@@ -1,0 +1,35 @@
+"""Resolves links and searches directories that untrusted code may have made: endless, long and deep ones, too."""
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Returns an absolute path without links; one whose links form a loop, or a long chain, stays as it is spelled.
+
+    `Path.resolve` raises a RuntimeError for a loop, and `os.path.realpath` a RecursionError for a chain, in some
+    versions of Python. The system follows neither, so nothing can be opened by such a path.
+    """
+    try:
+        return os.path.realpath(path)
+    except RecursionError:
+        return os.path.abspath(path)
+
+
+def walk(directory: str, omitted: Collection[str] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Yields each directory of a tree with the names of its files and links, without following links.
+
+    `os.walk` raises a RecursionError for deep trees in some versions of Python. `omitted` are names of directories.
+    """
+    pending = [directory]
+    while pending:
+        place = pending.pop()
+        files: list[str] = []
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.name not in omitted:
+                    pending.append(entry.path)
+        yield place, files
