@@ -1,8 +1,14 @@
-"""Resolves links and searches directories that untrusted code may have made: endless, long and deep ones, too."""
+"""Resolves links and searches directories that untrusted code may have made, and limits what is read there."""
 
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+
+#: Maximum bytes of a file of the workspace that sets something, such as `.env` or `sandbox-config.json`.
+MAX_SETTINGS = 64 * 1024
+
+#: Maximum bytes of a file that names a directory; longer paths lead nowhere.
+LONGEST_PATH = 4096
 
 
 def real_path(path: str | os.PathLike[str]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
+from ipybox.support.untrusted_paths import MAX_SETTINGS
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,6 @@ READ_BEFORE_CELLS = (
     *("LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "NLSPATH", "OPENSSL_", "HOME", "XDG_"),
     *("PYTHON", "IPYTHON", "JUPYTER", "JPY", "IPYBOX_", "MPL", "PYDEV", "DEBUGPY"),
 )
-
-#: Bytes of the largest file that is read, and characters of all its values together.
-MAX_BYTES = 1 << 20
 
 # Quantifiers are possessive (`*+`), because backtracking would take quadratic time.
 _BLANKS = r"[^\S\r\n]"
@@ -70,12 +68,12 @@ class EnvFile:
 def read_env_file(workspace: Path) -> dict[str, str]:
     """Returns the variables of a workspace's `.env` file; `${NAME}` in a value stands for another one of the file.
 
-    A file that can't be read, is larger than `MAX_BYTES`, or is a link or a pipe, is ignored with a warning in the log.
-    So are values that exceed `MAX_BYTES` together with those before.
+    A file that can't be read, is larger than `MAX_SETTINGS`, or is a link or a pipe, is ignored with a warning in
+    the log. So are values that exceed `MAX_SETTINGS` together with those before.
     """
     try:
         with open_directory(workspace, create=False) as directory:
-            content = directory.read(NAME, MAX_BYTES)
+            content = directory.read(NAME, MAX_SETTINGS)
     except FileNotFoundError:
         return {}
     except OSError as exc:
@@ -84,7 +82,7 @@ def read_env_file(workspace: Path) -> dict[str, str]:
     values, omitted = _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
     if omitted:
         logger.warning(
-            "%s: %d values are omitted because together they exceed %d bytes", workspace / NAME, omitted, MAX_BYTES
+            "%s: %d values are omitted because together they exceed %d bytes", workspace / NAME, omitted, MAX_SETTINGS
         )
     return values
 
@@ -118,7 +116,7 @@ def _value(match: re.Match[str]) -> str:
 def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]:
     """Returns the values with those of earlier variables filled in, and how many are omitted as they are too large."""
     expanded: dict[str, str] = {}
-    left, omitted = MAX_BYTES, 0
+    left, omitted = MAX_SETTINGS, 0
     for name, value in bindings:
         parts = [*_parts(value, expanded)]  # not joined yet: this takes no more memory than the file
         size = sum(map(len, parts))

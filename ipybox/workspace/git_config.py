@@ -8,13 +8,10 @@ import re
 import stat
 from collections.abc import Iterator
 
-from ipybox.support.untrusted_paths import real_path, walk
+from ipybox.support.untrusted_paths import LONGEST_PATH, real_path, walk
 from ipybox.workspace.writable import is_below
 
 _LARGEST = 256 * 1024
-
-#: Maximum bytes of a file that names a directory; longer paths lead nowhere.
-_LONGEST_PATH = 4096
 
 # Without backtracking, which would take quadratic time.
 _CREDENTIALS = re.compile(
@@ -65,7 +62,7 @@ def _below(directory: str, home: str) -> Iterator[str]:
 
 
 def _text(path: str) -> str:
-    return _read(path, _LONGEST_PATH).decode(errors="surrogateescape").replace("\0", "")
+    return _read(path, LONGEST_PATH).decode(errors="surrogateescape").replace("\0", "")
 
 
 def _read(path: str, limit: int = _LARGEST + 1) -> bytes:

@@ -21,14 +21,12 @@ from ipybox.support.printable import printable
 from ipybox.support.private_file import replace_private
 from ipybox.support.safe_directory import names_below, open_directory
 from ipybox.support.state import data_dir, make_directory, state_dir
+from ipybox.support.untrusted_paths import MAX_SETTINGS
 from ipybox.support.way_in import restart
 
 #: Settings of the sandbox that a workspace may contain. Code in the sandbox can't change the file, but it can create a
 #: missing one.
 SANDBOX_CONFIG: Final = "sandbox-config.json"
-
-#: Maximum bytes of a file of the workspace that the host may trust.
-MAX_SIZE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +133,10 @@ def read_untrusted(file: Path, workspace: Path) -> bytes:
     """Returns the content of a file that code may have written, read once, without following links of the workspace.
 
     Raises:
-        OSError: If it can't be read, or is not a regular file, or is larger than `MAX_SIZE`.
+        OSError: If it can't be read, or is not a regular file, or is larger than `MAX_SETTINGS`.
     """
     with open_directory(file.parent, untrusted_root=workspace, create=False) as directory:
-        return directory.read(file.name, MAX_SIZE)
+        return directory.read(file.name, MAX_SETTINGS)
 
 
 def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) -> str:

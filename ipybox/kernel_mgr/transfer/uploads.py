@@ -47,15 +47,15 @@ class UploadedPaths:
         """Returns the paths, the newest if there are too many; an empty list if the file can't be read."""
         try:
             with open_directory(self._workspace / STATE_DIR, untrusted_root=self._workspace, create=False) as directory:
-                lines = directory.read(NAME, MAX_BYTES).splitlines()
+                lines = directory.read(NAME, MAX_BYTES).splitlines()[-MAX_PATHS:]
         except OSError:
             return []
         paths: dict[str, None] = {}
         for line in lines:
             try:
                 path = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(path, str) and path:
                 paths[path] = None
-        return list(paths)[-MAX_PATHS:]
+        return list(paths)

@@ -14,7 +14,8 @@ from ipybox.errors import SandboxError
 from ipybox.sandbox.settings import PROFILES
 from ipybox.sandbox.workspace_settings import sandbox_settings
 from ipybox.support.state import state_dir
-from ipybox.workspace.trust import MAX_SIZE, TrustStore, read_untrusted
+from ipybox.support.untrusted_paths import MAX_SETTINGS
+from ipybox.workspace.trust import TrustStore, read_untrusted
 from tests.workspace.trust.files import HOSTILE, found, trust
 
 
@@ -153,7 +154,7 @@ def test_what_is_no_plain_file_is_refused_at_once(workspace: Path, file: Path, k
         case "link":
             file.symlink_to("/nowhere")
         case _:
-            file.write_bytes(b" " * (MAX_SIZE + 1))
+            file.write_bytes(b" " * (MAX_SETTINGS + 1))
 
     with pytest.raises(OSError, match=str(file)):
         read_untrusted(file, workspace)
@@ -245,6 +246,6 @@ def test_reading_makes_no_directory(workspace: Path):
 
 
 def test_a_file_as_large_as_may_be_is_read(workspace: Path):
-    (workspace / "file").write_bytes(b" " * MAX_SIZE)
+    (workspace / "file").write_bytes(b" " * MAX_SETTINGS)
 
-    assert read_untrusted(workspace / "file", workspace) == b" " * MAX_SIZE
+    assert read_untrusted(workspace / "file", workspace) == b" " * MAX_SETTINGS
