@@ -65,10 +65,10 @@ cluster: $(VENV)/dev.stamp .npm/dev.stamp
 conformance: $(VENV)/dev.stamp .npm/dev.stamp
 	$(PYTEST) tests/conformance $(ARGS)
 
-# More hostile schemas and malformed messages than the tests try. `SEED=7` picks others, here and in all tests that make up
+# More hostile schemas, malformed messages and texts for readers than the tests try. `SEED=7` picks others, here and in all tests that make up
 # their input; by default it is today's date.
 fuzz: $(VENV)/dev.stamp
-	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 $(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz $(ARGS)
+	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_READERS=50 $(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz tests/fuzz_readers $(ARGS)
 
 # Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp

@@ -53,6 +53,8 @@ FOLDERS = {
     "faults": ("slow",),
     "faults/test_executor.py": ("slow",),
     "faults/test_model.py": ("slow", "fuzz"),
+    "fuzz_readers": ("fuzz",),
+    "fuzz_readers/test_completeness.py": (),
     "guest": ("python",),
     "guest/confine": (),  # the system's work, not Python's
     "guest/landlock": (),

@@ -1,0 +1,600 @@
+"""All readers of what a guest, a workspace, an MCP server, a node or an unauthenticated client sends."""
+
+import io
+import json
+import os
+import struct
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ipybox.audit.notebook.logged import LoggedSessions
+from ipybox.audit.redaction import Redactor
+from ipybox.codeact.samples import samples_of
+from ipybox.codeact.source import SourceReader, UnreadableError
+from ipybox.docker.refusal import request_id
+from ipybox.kernel_mgr import messages as kernel_messages
+from ipybox.kernel_mgr.attach.frames import decode_frame
+from ipybox.kernel_mgr.attach.shown_content import shown_content
+from ipybox.kernel_mgr.display_forms import display_of, text_of
+from ipybox.kernel_mgr.packages.distributions import Installed, find
+from ipybox.kernel_mgr.packages.store import _files_of  # pyright: ignore[reportPrivateUsage]
+from ipybox.kernel_mgr.plain_text import plain, split_unfinished
+from ipybox.kernel_mgr.transfer.files import Transfer
+from ipybox.kernel_mgr.transfer.tar import unpack
+from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
+from ipybox.mcp_apigen.package.files import render_package
+from ipybox.mcp_apigen.package.manifest import Manifest
+from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
+from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.mcp_client.answers import repaired_page
+from ipybox.mcp_client.messages import read_answer
+from ipybox.mcp_client.stderr_tail import ServerStderr
+from ipybox.mcp_server.results.tool_result import drawn
+from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
+from ipybox.remote.wire import exchange
+from ipybox.remote.wire.protocol import Ready
+from ipybox.sandbox import git_exclude
+from ipybox.sandbox.denials import explain_denials
+from ipybox.sandbox.policy import SandboxPolicy
+from ipybox.sandbox.removal import size
+from ipybox.sandbox.settings import PROFILES, parse_settings
+from ipybox.support.child import MAX_LENGTH
+from ipybox.support.printable import printable
+from ipybox.support.safe_directory import open_directory
+from ipybox.support.variables import EncodedVariable, decode
+from ipybox.tool_exec.approval.policy import ApprovalPolicy
+from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.git_config import configs_with_credentials
+from ipybox.workspace.scan import scan
+from ipybox.workspace.trust import read_untrusted
+from tests.fuzz_readers.reader import Make, Reader
+
+JSON = (
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b'"',
+    b",",
+    b":",
+    b"1",
+    b'"a":',
+    b"\\ud800",
+    b"\\",
+    b"-1e9,",
+    b'{"a":',
+    b"[],",
+    b"\n",
+    b" ",
+)
+TEXT = (
+    b"\x1b[",
+    b"\x1b]",
+    b"\r",
+    b"\b",
+    b"\n",
+    b" ",
+    b"a",
+    b"<",
+    b">",
+    b"\0",
+    "\u202e".encode(),
+    b"'",
+    b'"',
+    b"/",
+    b";1m",
+)
+
+
+#: Bytes of the largest tree, whose entries count 100 bytes each, and more levels than Python recurses.
+TREES = 1 << 17
+DEPTH = 1100
+
+
+def file(name: str) -> Callable[[bytes, Path], Path]:
+    """Returns what writes a text to a file of a directory, and returns the directory."""
+
+    def write(text: bytes, root: Path) -> Path:
+        place = root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text)
+        return root
+
+    return write
+
+
+def json_of(**fields: str) -> dict[str, Make]:
+    """Returns JSON objects with fields of any size; `~` stands for the text."""
+    return {
+        name: lambda size, _, template=template: template.replace("~", "x" * size).encode()
+        for name, template in fields.items()
+    }
+
+
+def nested(*names: str, deep: bool = False) -> Make:
+    """Returns what makes trees of 100 directories, each in the one before, with files in each; or a deep one."""
+
+    def make(size: int, root: Path) -> Path:
+        for number in range(1 if deep else size // 8192):
+            (root / str(number)).mkdir()
+            fd = os.open(root / str(number), os.O_RDONLY)
+            for _ in range(DEPTH if deep else 100):
+                for name in names:
+                    os.close(os.open(name, os.O_CREAT, dir_fd=fd))
+                os.mkdir("d", dir_fd=fd)
+                outer, fd = fd, os.open("d", os.O_RDONLY, dir_fd=fd)
+                os.close(outer)
+            os.close(fd)
+        return root
+
+    return make
+
+
+def many(name: str, content: str = "", each: int = 100) -> Make:
+    """Returns what makes a file of this name for each 100 bytes, each in a directory of its own."""
+
+    def make(size: int, root: Path) -> Path:
+        for number in range(size // each):
+            place = root / f"{number}{name}"
+            place.parent.mkdir(parents=True)
+            place.write_text(content)
+        return root
+
+    return make
+
+
+def links(size: int, root: Path) -> Path:
+    """Makes a chain of links that is named like files which are read, and returns its directory."""
+    for number in range(size // 100):
+        (root / f"{number}").symlink_to(f"{number + 1}")
+    for name in (".env", ".git", "sandbox-config.json", "ipybox.yaml", "mcptools"):
+        (root / name).symlink_to("0")
+    return root
+
+
+def repositories(size: int, root: Path) -> Path:
+    """Makes a repository with many modules, and as many files that name it."""
+    for number in range(size // 400):
+        (root / "all" / "modules" / str(number)).mkdir(parents=True)
+        (root / f"{number}").mkdir()
+        (root / f"{number}" / ".git").write_text("gitdir: ../all")
+    return root
+
+
+def scanned(root: Path) -> None:
+    """Searches a workspace as a start of a sandbox does, and all that it would read of it."""
+    scan(root, ["**/.env*", "**/x*y*z"], [], [str(root)])
+
+
+def opened(root: Path) -> None:
+    """Has a start read what names files of a workspace."""
+    from ipybox.sandbox.workspace_settings import sandbox_settings
+    from ipybox.workspace.trust import TrustStore
+
+    scanned(root)
+    read_env_file(root)
+    for read in (
+        lambda: sandbox_settings(TrustStore(root), discover=True),
+        lambda: ApprovalPolicy.load(root / "ipybox.yaml", root),
+        lambda: SandboxPolicy(PROFILES["default"], root).read_denial(f"{root}/0"),
+        lambda: read_untrusted(root / ".env", root),
+        lambda: SourceReader(root).entries("mcptools"),
+    ):
+        with suppress(*Reader.errors, UnreadableError):
+            read()
+
+
+def excluded(root: Path) -> None:
+    """Lists a name, as a start of a sandbox does, and removes it."""
+    with (root / "lock").open("w") as lock, suppress(git_exclude.ExcludeError):
+        git_exclude.add(str(root), {"x"}, {"x"}, "key", lock.fileno())
+        git_exclude.remove(str(root), {"x"}, "key", lock.fileno())
+
+
+def repository(text: bytes, root: Path) -> Path:
+    """Makes a repository with this list of ignored files, and this configuration of the one that a file names."""
+    for name in ("objects", "refs", "info"):
+        (root / ".git" / name).mkdir(parents=True)
+    (root / ".git" / "HEAD").touch()
+    (root / ".git" / "info" / "exclude").write_bytes(text)
+    return root
+
+
+def denied(text: bytes) -> None:
+    """Explains output of a cell, in a workspace with as many hidden paths as a sandbox can have."""
+    explain_denials(text.decode(errors="replace"), HIDDEN)
+
+
+HIDDEN = SandboxPolicy(
+    PROFILES["default"],
+    Path("/tmp/w"),
+    secret=[f"/tmp/w/{'a/' * 40}{number}" for number in range(1500)],
+    closed=[f"/tmp/w/{'a/' * 40}{number}" for number in range(1500)],
+)
+
+
+def message(content: bytes) -> bytes:
+    """Returns a message of a kernel."""
+    parts = [b"iopub", b'{"msg_id": "1", "msg_type": "display_data"}', b"{}", b"{}", content]
+    offsets = [8 * (len(parts) + 2)]
+    for part in parts:
+        offsets.append(offsets[-1] + len(part))
+    return struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + b"".join(parts)
+
+
+def shown(data: bytes) -> None:
+    """Reads a message of a kernel, and makes of it what clients and people see."""
+    found = kernel_messages.decode(data)
+    shown_content(found, confined=True)
+    text_of(display_of(found.content))
+
+
+def texts(data: bytes) -> None:
+    """Makes output safe to show."""
+    text = data.decode(errors="surrogateescape")
+    for part in (plain(text, stream=True), drawn(text), printable(text), *split_unfinished(text)):
+        assert isinstance(part, str)
+
+
+def packed(size: int, _: Path, *, name: str = "f") -> bytes:
+    """Returns a tar of many empty files."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for number in range(size // 1024):
+            archive.addfile(tarfile.TarInfo(f"{name}{number}"))
+    return written.getvalue()
+
+
+def tool(description: str, schema: Any) -> dict[str, Any]:
+    """Returns a tool."""
+    return {"name": "t", "description": description, "inputSchema": {"type": "object", **schema}}
+
+
+def registered(text: bytes) -> None:
+    """Repairs a tool list, and generates a package."""
+    described = text.decode(errors="replace")
+    schema = {"properties": {"a": {"type": "string", "description": described, "pattern": described[:2000]}}}
+    page, _ = repaired_page({"tools": [tool(described, schema)]}, "2025-06-18")
+    specs = [ToolSpec(it["name"], it.get("description"), it["inputSchema"]) for it in page["tools"]]
+    render_package("s", {"command": "x"}, specs, "seal")
+
+
+def listed(size: int, _: Path) -> bytes:
+    """Returns a list of many tools."""
+    return json.dumps({"tools": [{**tool("x", {}), "name": f"t{number}"} for number in range(size // 100)]}).encode()
+
+
+def stderr(data: bytes) -> None:
+    """Reads what a server wrote to stderr."""
+    lines = ServerStderr(lambda _: None)
+    for line in printable(data.decode(errors="replace"), lines=True).split("\n"):
+        lines._receive(line[:MAX_LENGTH])  # pyright: ignore[reportPrivateUsage]
+
+
+def record(root: Path) -> None:
+    """Reads the metadata and files of installed packages."""
+    for found in find(root).values():
+        list(found.requires())
+    list(_files_of(Installed("a", "1", root / "a-1.dist-info", {})))
+
+
+def logged(root: Path) -> None:
+    """Reads an audit log."""
+    with (root / "log").open("rb") as log:
+        sessions = LoggedSessions([log])
+        for session in sessions.latest():
+            sessions.notebook(session)
+
+
+READERS: dict[str, Reader] = {
+    "env file": Reader(
+        ["workspace/env_file:read_env_file"],
+        read_env_file,
+        (
+            b"A=",
+            b"${A}",
+            b"'",
+            b'"',
+            b"\\",
+            b"#",
+            b" ",
+            b"\n",
+            b"export ",
+            b"${",
+            b":-",
+            b"}",
+            b"B=${A}${A}\n",
+            b"=",
+            b"x",
+        ),
+        file(".env"),
+    ),
+    "git config": Reader(
+        ["workspace/git_config:_read", "workspace/git_config:_below"],
+        lambda root: list(configs_with_credentials(str(root / ".git"))),
+        (
+            b"://",
+            b":",
+            b"@",
+            b"[credential",
+            b"token",
+            b"password",
+            b"=",
+            b"\t",
+            b"https://x",
+            b"-",
+            b"\n",
+            b" ",
+            b"]",
+            b'"',
+        ),
+        file(".git/config"),
+    ),
+    "git file": Reader(
+        ["sandbox/git_exclude:_text"],
+        lambda root: (scanned(root), excluded(root)),
+        (b"gitdir: ", b"a/", b"../", b"/", b"\0", b"\n", b" ", b".git/", b"\xff"),
+        file(".git"),
+    ),
+    "git exclude": Reader(
+        ["sandbox/git_exclude:_content"],
+        excluded,
+        (b"# ipybox key: names that a running sandbox keeps taken", b"# ipybox key: end", b"\n", b"/x", b" ", b"\\"),
+        repository,
+    ),
+    "workspace": Reader(
+        ["workspace/scan:_entries", "support/untrusted_paths:walk"],
+        scanned,
+        inputs={
+            "deep secrets": nested(".env", deep=True),
+            "nested secrets": nested(".env"),
+            "nested names that are no text": nested(".env\udcff"),
+            "many secrets": many("/.env"),
+            "many names that are no text": many("/\udcff/.env"),
+            "many repositories": many("/.git/config", "[credential]\n"),
+            "one repository of many files": repositories,
+        },
+        largest=TREES,
+    ),
+    "links": Reader(
+        ["workspace/trust:read_untrusted", "workspace/scan:_matching", "codeact/source:SourceReader.entries"],
+        opened,
+        inputs={"chain": links},
+        largest=4 * TREES,
+    ),
+    "trees": Reader(
+        ["sandbox/removal:size", "support/safe_directory:Directory.names"],
+        lambda root: (size(root), remove_all(root)),
+        inputs={"deep": nested("f", deep=True), "nested": nested("f"), "many": many("/f")},
+        largest=TREES,
+        once=True,
+    ),
+    "sandbox settings": Reader(
+        ["sandbox/settings:parse_settings"],
+        lambda data: parse_settings(data, Path("x.json"), PROFILES["default"]),
+        JSON,
+        inputs=json_of(
+            host='{"network": {"allowedDomains": ["~"]}}', path='{"filesystem": {"denyRead": ["~"]}}', key='{"~": 1}'
+        ),
+        largest=1 << 16,
+    ),
+    "policy": Reader(
+        ["tool_exec/approval/document", "tool_exec/approval/policy:ApprovalPolicy.__init__"],
+        lambda data: ApprovalPolicy(data.decode(errors="replace"), Path("/tmp")),
+        (
+            b"default: ask\n",
+            b"rules:\n",
+            b"- effect: deny\n  server: x\n",
+            b"&a ",
+            b"*a,",
+            b"[",
+            b"{",
+            b"? ",
+            b"- ",
+            b"\n",
+            b" ",
+            b"!!",
+            b"|\n",
+        ),
+        largest=1 << 16,
+    ),
+    "uploads": Reader(
+        ["kernel_mgr/transfer/uploads:UploadedPaths.read"],
+        lambda root: UploadedPaths(root).read(),
+        (*JSON, b'"a/b"\n', b'"../"\n'),
+        file(".ipybox/uploads.jsonl"),
+    ),
+    "manifest": Reader(
+        ["mcp_apigen/package/manifest:Manifest.parse"],
+        Manifest.parse,
+        JSON,
+        inputs=json_of(name='{"server": "~", "modules": {"~": {}}, "files": {"~": "~"}}'),
+    ),
+    "generated module": Reader(
+        ["mcp_apigen/package/merge:_parse", "codeact/source:SourceReader"],
+        lambda root: (_split_after_run_async((root / "m.py").read_bytes()), SourceReader(root).module("m.py")),
+        (b"(", b"[", b"-", b"a=1\n", b"def f():\n", b" ", b"\n", b"'", b'"""', b"\\", b"1", b"f'{", b"x.", b"\0", b"#"),
+        file("m.py"),
+        errors=(*Reader.errors, UnreadableError),
+    ),
+    "samples": Reader(
+        ["codeact/samples:_decoded_text"],
+        lambda data: samples_of([data.decode(errors="replace")]),
+        (*JSON, b"(", b"-", b"'", b"None,"),
+    ),
+    "audit log": Reader(
+        ["audit/notebook/logged"],
+        logged,
+        (
+            *JSON,
+            b'{"event": "cell_started", "session_id": "1", "session_name": "n", "code": "1", "cell_id": 1}\n',
+            b'{"event": "cell_finished", "session_id": "1", "cell_id": 1}\n',
+        ),
+        file("log"),
+    ),
+    "installed packages": Reader(
+        ["kernel_mgr/packages/distributions:_headers", "kernel_mgr/packages/store:_files_of"],
+        record,
+        (
+            b"Name: a\n",
+            b"Version: 1\n",
+            b"Requires-Dist: b\n",
+            b"Requires-Dist: b[",
+            b"(",
+            b"and ",
+            b"'x' in extra ",
+            b",",
+            b".",
+            b'"',
+        ),
+        lambda text, root: (
+            file("a-1.dist-info/METADATA")(b"Name: a\nVersion: 1\n" + text, root),
+            file("a-1.dist-info/RECORD")(text, root),
+        )[1],
+    ),
+    "message of a kernel": Reader(
+        ["kernel_mgr/messages"],
+        shown,
+        JSON,
+        lambda text, _: message(text),
+        inputs={
+            "text": lambda size, _: json.dumps({"data": {"text/plain": "<" + " at 0x1" * (size // 7)}}).encode(),
+            "html": lambda size, _: json.dumps({"data": {"text/html": "<script></script" * (size // 16)}}).encode(),
+        },
+    ),
+    "variable": Reader(["support/variables:decode"], lambda data: decode(EncodedVariable("x", "json", data)), JSON),
+    "output": Reader([], texts, TEXT),
+    "denials": Reader(
+        [],
+        denied,
+        (
+            b"Permission denied",
+            b": ",
+            b"'",
+            b"/tmp/w/",
+            b"a/" * 40,
+            b"\n",
+            b"http://",
+            b"connect to ",
+            b"a@",
+            b"resolve host ",
+            b" ",
+            b"x",
+            b"127.",
+            b"lookup ",
+            b"connection refused",
+            b"Read-only file system",
+        ),
+    ),
+    "redaction": Reader(
+        [],
+        lambda data: Redactor().text(data.decode(errors="replace"), len(data)),
+        (
+            b"password",
+            b"=",
+            b":",
+            b"'",
+            b'"',
+            b"\\",
+            b"://",
+            b"@",
+            b"Bearer ",
+            b"sk-",
+            b"eyJ",
+            b".",
+            b"-",
+            b"a1",
+            b" ",
+            b"?token=",
+            b"-----BEGIN PRIVATE KEY-----",
+            b"\\n",
+            b"A" * 40,
+        ),
+        largest=1 << 14,
+    ),
+    "tar": Reader(
+        ["kernel_mgr/transfer/file_transfer:FileTransfer._content"],
+        lambda data: list(unpack(data, Transfer(), lambda _: None)),
+        (b"\0", b"ustar", b"0", b"7" * 11 + b"\0"),
+        inputs={"files": packed, "deep": lambda size, root: packed(size, root, name="a/" * 40)},
+    ),
+    "MCP message": Reader(
+        ["mcp_client/messages"],
+        lambda data: read_answer(data, 1),
+        (*JSON, b'{"jsonrpc": "2.0", "id": 1, "result": ', b'"id": 1, ', b"\r"),
+    ),
+    "MCP tool": Reader(
+        ["mcp_client/answers", "mcp_apigen/render/module:_model"],
+        registered,
+        (
+            b",",
+            b";",
+            b" the",
+            b". ",
+            b"(",
+            b")",
+            b"- ",
+            b"\n",
+            b" ",
+            b"\r",
+            b'"""',
+            b"\\",
+            b"e.g",
+            b"*",
+            b"a",
+            b"[",
+            b"{1,9}",
+            b"`",
+            b"<",
+        ),
+    ),
+    "MCP tools": Reader(
+        ["mcp_client/answers:_problem"],
+        lambda data: repaired_page(json.loads(data), "2025-06-18"),
+        inputs={"many": listed},
+    ),
+    "stderr of a server": Reader(
+        ["support/child:StderrLines._read"],
+        stderr,
+        (
+            b"npm http fetch ",
+            b"GET ",
+            b"a@",
+            b"http://",
+            b" ",
+            b"1",
+            b"ms",
+            b'  File "',
+            b'", line ',
+            b"|",
+            b"    at ",
+            b":1",
+            b"\n",
+        ),
+    ),
+    "message of a node": Reader(
+        ["remote/wire/exchange:_parsed"],
+        lambda data: exchange._parsed(data, Ready),  # pyright: ignore[reportPrivateUsage]
+        JSON,
+        errors=(*Reader.errors, exchange.InvalidMessageError, exchange.RefusedError),
+    ),
+    "line of an MCP client": Reader(
+        ["mcp_server/stdio", "docker/refusal:request_id"],
+        lambda data: (request_id(data), parse_line(data)),
+        (*JSON, b'{"jsonrpc": "2.0", "id": 1, "method": "x", "params": '),
+        errors=(*Reader.errors, InvalidMessageError),
+    ),
+    "frame of a joined client": Reader(
+        ["kernel_mgr/attach/frames"], lambda data: decode_frame(data.decode(errors="replace")), JSON
+    ),
+}
+
+
+def remove_all(root: Path) -> None:
+    """Removes what is in a directory."""
+    with open_directory(root) as directory:
+        for name in directory.names():
+            directory.remove(name)
