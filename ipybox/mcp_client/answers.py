@@ -29,6 +29,9 @@ _PAGE = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
 _OPTIONAL = ("title", "description", "annotations", "icons", "execution", "_meta")
 _MAX_NAME = 100
 
+#: Tools of a server: a list of more is an error.
+MAX_TOOLS = 5000
+
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
 _HIDDEN = "ipybox/result"
 #: Types of images, by the start of their base64.
@@ -83,7 +86,10 @@ def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
     tools: list[JSON] = []
     remarks: list[str] = []
     # Servers in Go send null for an empty list.
-    for number, given in enumerate(cast("list[Any]", listed or []), 1):
+    entries = cast("list[Any]", listed or [])
+    if len(entries) > MAX_TOOLS:
+        remarks.append(f"the tool list is incomplete: a page lists more than {MAX_TOOLS:,} tools")
+    for number, given in enumerate(entries[: MAX_TOOLS + 1], 1):
         tool, remark = _repaired_tool(given, version, number)
         if tool:
             tools.append(tool)

@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ipybox.mcp_client.answers import ToolList, ToolResult, repair_answers, tool_result
+from ipybox.mcp_client.answers import MAX_TOOLS, ToolList, ToolResult, repair_answers, tool_result
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
@@ -191,6 +191,8 @@ class MCPClient:
                     return tools
                 raise MCPServerError(connection.error_text(f"can't list its tools: {exc}")) from exc.__cause__
             tools.add(page.tools)
+            if len(tools) > MAX_TOOLS:
+                break
             cursor = page.next_cursor
             if not cursor:
                 return tools
@@ -198,7 +200,9 @@ class MCPClient:
                 tools.remarks.append("the tool list may be incomplete: the server keeps returning the same page")
                 return tools
             cursors.add(cursor)
-        raise MCPServerError(connection.error_text(f"tools/list returned more than {PAGE_LIMIT} pages"))
+        raise MCPServerError(
+            connection.error_text(f"tools/list returned more than {PAGE_LIMIT} pages, or {MAX_TOOLS:,} tools")
+        )
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> ToolResult:
         """Calls a tool and returns the server's result, `is_error` or not.

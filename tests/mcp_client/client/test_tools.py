@@ -59,6 +59,13 @@ async def test_a_paginator_that_never_ends_is_an_error(monkeypatch: pytest.Monke
             await client.list_tools()
 
 
+async def test_more_tools_than_a_server_may_have_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.mcp_client.client.MAX_TOOLS", 5)
+    async with asyncio.timeout(WAIT), MCPClient(servers.paged(3), WAIT) as client:
+        with pytest.raises(MCPServerError, match="more than 1000 pages, or 5 tools"):
+            await client.list_tools()
+
+
 async def test_a_paginator_that_comes_back_to_a_page_lists_the_tools_up_to_there():
     async with asyncio.timeout(WAIT), MCPClient(servers.paged("repeating"), WAIT) as client:
         for _ in range(2):
