@@ -21,8 +21,8 @@ COUNT = os.environ.get("FUZZ_READERS", "0")
 #: How many times the CPU time of an input a larger one may take, which is eight times as large.
 MOST = 12
 
-#: Seconds of CPU time below which the caches and the allocator decide.
-SHORT = 0.03
+#: Seconds of CPU time that any input of this size may take: below, caches, the allocator and Python's parser decide.
+SHORT = 0.1
 
 
 @pytest.fixture(scope="module")
