@@ -103,6 +103,20 @@ def test_only_directories_that_are_not_in_use_are_removed(root: Path):
     assert len(os.listdir("/dev/fd")) == before
 
 
+def test_no_directories_that_code_has_left_keep_the_next_process_from_starting(root: Path):
+    root.mkdir(parents=True)
+    fd = os.open(root, os.O_RDONLY)
+    for name in ("left", *["d"] * 1500):  # deeper than Python recurses
+        os.mkdir(name, dir_fd=fd)
+        outer, fd = fd, os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(outer)
+    os.close(fd)
+    (root / "left" / "d").chmod(0)
+
+    with ScratchDirectory() as scratch:
+        assert [*root.iterdir()] == [scratch.path]
+
+
 def test_the_path_has_no_links(root: Path):
     real = root.parent.with_name("real")
     real.mkdir()
