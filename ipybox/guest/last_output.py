@@ -5,7 +5,9 @@ and stderr is in pipes that the kernel itself reads. If it ends then, this would
 of the end. Therefore the gateway makes the pipes, and a file in memory for copies of the last messages. It sends both
 to the kernel over a socket, keeps its own descriptors, and reads them when the kernel has died.
 
-The file has two halves. When one is full, the next messages replace those of the other one.
+The file has two halves. When one is full, the next messages replace those of the other one. After the halves, there is
+room for what leaves a pipe: the operating system moves it there in one step, and the position in the file, which the
+gateway shares, says how much it was. Whenever the process ends, it is in the pipe or in the file.
 """
 
 import mmap
@@ -13,6 +15,7 @@ import os
 import select
 import socket
 import struct
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,13 +25,18 @@ from dataclasses import dataclass
 #: Bytes of each half.
 HALF = 1 << 17
 
-#: The half in use, and the bytes used of both.
-_HEAD = struct.Struct("<3Q")
-_COUNT = struct.Struct("<I")
-
 #: A pipe holds no more.
 _PIPE_BYTES = 1 << 16
 STREAMS = ("stdout", "stderr")
+
+#: The half in use, and the bytes used of both; the place after what left a pipe and has a copy in a half, and the index
+#: of the stream whose pipe comes next.
+_HEAD = struct.Struct("<5Q")
+_COUNT = struct.Struct("<I")
+
+#: Where the file has what left a pipe, and where it ends.
+_MOVED = _HEAD.size + 2 * HALF
+_SIZE = _MOVED + 2 * _PIPE_BYTES
 
 _MESSAGE = b"o"
 _DESCRIPTORS = 1 + 2 * len(STREAMS)
@@ -58,29 +66,40 @@ class KernelOutput:
             os._exit(0)
         for fd in fds:
             os.set_inheritable(fd, False)
-        file, *ends = fds
-        self.pipes = dict(zip(STREAMS, zip(ends[::2], ends[1::2], strict=True), strict=True))
-        self._copies = mmap.mmap(file, _HEAD.size + 2 * HALF)
-        os.close(file)
+        self._file, *ends = fds
+        self.pipes: dict[str, tuple[int, int]] = dict(
+            zip(STREAMS, zip(ends[::2], ends[1::2], strict=True), strict=True)
+        )
+        self._copies = mmap.mmap(self._file, _SIZE)
         self._lock = threading.Lock()
         self._half = 0
         self._used = [0, 0]
+        self._copied = os.lseek(self._file, _MOVED, os.SEEK_SET)
+        self._stream = 0
 
     def add(self, frames: Frames) -> None:
         """Copies a message that is about to be sent; of one that is too large or has buffers, its first parts."""
         lengths = [*map(len, frames)]
         if sum(lengths) > MAX_MESSAGE or {*map(type, frames)} != {bytes}:
             frames, lengths = frames[:PARTS], lengths[:PARTS]
-        head = struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths)
-        copy = b"".join((head, *frames))
         with self._lock:
-            self._add(copy)
+            self._add(frames, lengths, self._copied)
 
-    def add_read(self, name: str, data: bytes) -> None:
-        """Copies what was read from the descriptor of a stream, and waits for the stream's next message."""
-        self.add([_READ, name.encode(), data])
+    def read(self, name: str) -> bytes:
+        """Returns what the pipe of a stream holds, which is kept until the stream's next message."""
+        with self._lock:
+            self._stream = STREAMS.index(name)
+            if self._copied > _SIZE - _PIPE_BYTES:
+                self._copied = os.lseek(self._file, _MOVED, os.SEEK_SET)
+            self._note()
+            _move(self.pipes[name][0], self._file)
+            end = os.lseek(self._file, 0, os.SEEK_CUR)  # an interrupt may have left something there before
+            data = self._copies[self._copied : end]
+            self._add((_READ, name.encode(), data), (len(_READ), len(name), len(data)), end)
+            return data
 
-    def _add(self, copy: bytes) -> None:
+    def _add(self, frames: Frames, lengths: Sequence[int], copied: int) -> None:
+        copy = b"".join((struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths), *frames))
         used = self._used[self._half]
         if used + len(copy) > HALF:
             self._half ^= 1
@@ -88,11 +107,11 @@ class KernelOutput:
             self._note()
         start = _HEAD.size + self._half * HALF + used
         self._copies[start : start + len(copy)] = copy
-        self._used[self._half] = used + len(copy)
+        self._used[self._half], self._copied = used + len(copy), copied
         self._note()
 
     def _note(self) -> None:
-        _HEAD.pack_into(self._copies, 0, self._half, *self._used)
+        _HEAD.pack_into(self._copies, 0, self._half, *self._used, self._copied, self._stream)
 
 
 @dataclass(frozen=True)
@@ -120,7 +139,7 @@ class LastOutput:
         self._fds: list[int] = []
         try:
             self._fds.append(_memory_file())
-            os.ftruncate(self._fds[0], _HEAD.size + 2 * HALF)
+            os.ftruncate(self._fds[0], _SIZE)
             for _ in STREAMS:
                 self._fds += os.pipe()
         except OSError:
@@ -139,13 +158,17 @@ class LastOutput:
         file, *pipes = self._fds
         messages: list[list[bytes]] = []
         read = dict.fromkeys(STREAMS, b"")
-        for message in _messages(os.pread(file, _HEAD.size + 2 * HALF, 0)):
+        data = os.pread(file, _SIZE, 0)
+        for message in _messages(data):
             topic, second = message[0], message[1].decode(errors="replace")
             if topic == _READ and second in read:
                 read[second] += message[2]
             else:
                 messages.append(message)
                 read |= {name: b"" for name in STREAMS if topic == f"stream.{name}".encode()}
+        if len(data) == _SIZE:
+            *_, copied, stream = _HEAD.unpack_from(data)
+            read[STREAMS[stream & 1]] += data[max(copied, _MOVED) : os.lseek(file, 0, os.SEEK_CUR)]
         texts = {name: read[name] + _available(fd) for name, fd in zip(STREAMS, pipes, strict=True)}
         return Remains(messages, {name: text.decode(errors="replace") for name, text in texts.items()})
 
@@ -163,6 +186,14 @@ def _memory_file() -> int:
         return os.dup(file.fileno())
 
 
+def _move(pipe: int, file: int) -> None:
+    """Moves what a pipe holds to the position of a file."""
+    if sys.platform == "linux":
+        os.splice(pipe, file, _PIPE_BYTES)
+    else:
+        os.write(file, os.read(pipe, _PIPE_BYTES))  # what was read is lost if the process ends before it is written
+
+
 def _available(fd: int) -> bytes:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -170,9 +201,9 @@ def _available(fd: int) -> bytes:
 
 
 def _messages(data: bytes) -> Iterator[list[bytes]]:
-    if len(data) != _HEAD.size + 2 * HALF:
+    if len(data) != _SIZE:
         return
-    half, *used = _HEAD.unpack_from(data)
+    half, *used = _HEAD.unpack_from(data)[:3]
     for each in (half & 1 ^ 1, half & 1):
         start = _HEAD.size + each * HALF
         yield from _parsed(memoryview(data)[start : start + min(used[each], HALF)])

@@ -27,9 +27,6 @@ from ipykernel.iostream import OutStream
 
 from ipybox.guest.protocol import MARK
 
-#: No pipe holds more, so that one read gets all available data.
-PIPE_BYTES = 1 << 16
-
 #: Characters of one message. Each takes at most 12 bytes as JSON, and a message can have 256 MiB.
 MAX_TEXT = 1 << 22
 
@@ -181,8 +178,7 @@ class OutputOrder:
         with self._lock:
             for fd, _ in self._ready.poll(0):
                 stream, decoder = self._sinks[fd]
-                data = os.read(fd, PIPE_BYTES)
-                stream.note_read(data)
+                data = self._thread.output.read(stream.name)
                 self._write(stream, decoder.decode(data))
                 # ipykernel's thread does this, too: it is the only trace of a crash in native code.
                 os.write(stream._original_stdstream_copy, data)
@@ -223,10 +219,6 @@ class GuestOutStream(OutStream):
     def fileno(self) -> int:
         """Returns the descriptor that a child process can write to."""
         return cast(Any, self)._original_stdstream_fd
-
-    def note_read(self, data: bytes) -> None:
-        """Notes what was read from the descriptor, before it is written to this stream."""
-        cast(Any, self).pub_thread.output.add_read(self.name, data)
 
     def _setup_stream_redirects(self, name: str) -> None:
         stream: Any = self

@@ -126,7 +126,8 @@ def ends() -> Iterator[tuple[LastOutput, KernelOutput]]:
         kernel = KernelOutput(theirs)
     yield last, kernel
     last.close()
-    kernel._copies.close()  # pyright: ignore[reportPrivateUsage] - which a kernel keeps as long as it lives
+    os.close(kernel._file)  # pyright: ignore[reportPrivateUsage] - a kernel keeps it, and the mapping
+    kernel._copies.close()  # pyright: ignore[reportPrivateUsage]
     for pair in kernel.pipes.values():
         for end in pair:
             os.close(end)
@@ -199,9 +200,39 @@ def test_what_was_read_from_a_descriptor_is_left_until_the_message_that_has_it(
     ends: tuple[LastOutput, KernelOutput], size: int
 ):
     last, kernel = ends
-    kernel.add_read("stdout", b"a")
-    kernel.add_read("stderr", b"b")
+
+    def read(name: str, data: bytes) -> None:
+        os.write(kernel.pipes[name][1], data)
+        assert kernel.read(name) == data
+
+    read("stdout", b"a")
+    read("stderr", b"b")
     kernel.add([b"stream.stdout", *message(1, size)[1:]])
-    kernel.add_read("stdout", b"c")
+    read("stdout", b"c")
 
     assert last.read().texts == {"stdout": "c", "stderr": "b"}
+
+
+def test_what_has_left_the_pipe_is_left_even_if_the_kernel_ends_at_that_moment(
+    ends: tuple[LastOutput, KernelOutput], monkeypatch: pytest.MonkeyPatch
+):
+    last, kernel = ends
+    move = last_output._move  # pyright: ignore[reportPrivateUsage]
+
+    def move_and_end(pipe: int, file: int) -> None:
+        move(pipe, file)
+        raise SystemExit
+
+    for size in (40_000, 60_000, 50_000):  # the room for it is used again
+        os.write(kernel.pipes["stdout"][1], b"%d" % size + bytes(size))
+        assert len(kernel.read("stdout")) > size
+        kernel.add([b"stream.stdout", *message(1)[1:]])
+    os.write(kernel.pipes["stderr"][1], b"reason")
+    monkeypatch.setattr(last_output, "_move", move_and_end)
+    with pytest.raises(SystemExit):
+        kernel.read("stderr")
+
+    assert last.read().texts == {"stdout": "", "stderr": "reason"}
+    monkeypatch.undo()
+    os.write(kernel.pipes["stderr"][1], b"!")
+    assert kernel.read("stderr") == b"reason!"
