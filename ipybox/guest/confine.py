@@ -152,6 +152,8 @@ class Instruction(NamedTuple):
     if_false: int = 0
 
 
+ALLOWS, DENIES = [Instruction(RETURN, ALLOW)], [Instruction(RETURN, DENY)]
+
 #: The filter's action for system calls from a number on, up to the next leaf.
 Leaf: TypeAlias = tuple[int, list[Instruction]]
 
@@ -165,17 +167,17 @@ def confine() -> None:
         OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
     """
     column = _column()
-    _prctl("set no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
+    prctl("set no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
     # Unknown to kernels without keys; denied if a filter (a container's, or this one) already does so.
     join = (KEYCTL[column], KEYCTL_JOIN_SESSION_KEYRING, 0)
-    _system_call("leave the host's session keyring", *join, tolerated=(errno.ENOSYS, errno.EPERM))
+    system_call("leave the host's session keyring", *join, tolerated=(errno.ENOSYS, errno.EPERM))
     _drop_capabilities(CAPSET[column])
 
     code = b"".join(struct.pack("=HBBI", op, yes, no, value) for op, value, yes, no in program(os.uname().machine))
     instructions = ctypes.create_string_buffer(code, len(code))
     description = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
     arguments = (SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, ctypes.addressof(description))
-    if thread := _system_call("install the system call filter", SECCOMP[column], *arguments):
+    if thread := system_call("install the system call filter", SECCOMP[column], *arguments):
         raise OSError(errno.EBUSY, f"could not install the system call filter: thread {thread} has a different one")
     _verify()
 
@@ -186,7 +188,7 @@ def protect_process() -> None:
     Raises:
         OSError: If it fails.
     """
-    _prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
+    prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
 
 
 def unprotect_process() -> None:
@@ -195,7 +197,7 @@ def unprotect_process() -> None:
     Raises:
         OSError: If it fails.
     """
-    _prctl("make this process dumpable", PR_SET_DUMPABLE, 1)
+    prctl("make this process dumpable", PR_SET_DUMPABLE, 1)
 
 
 def program(machine: str) -> list[Instruction]:
@@ -205,64 +207,46 @@ def program(machine: str) -> list[Instruction]:
     it takes about seven comparisons, because it is a binary search.
     """
     column, architecture = MACHINES[machine]
-    actions = {number: [_return(DENY)] for numbers in DENIED.values() if (number := numbers[column]) is not None}
     # Flags, requests and families have 32 bits in the kernel, so the high half of the argument does not count.
-    actions[CLONE[column]] = _by_argument(0, IF_ANY_BIT, (NEW_NAMESPACES,), matching=DENY, others=ALLOW)
-    actions[IOCTL[column]] = _by_argument(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), matching=DENY, others=ALLOW)
-    actions[FCNTL[column]] = _by_argument(1, IF_EQUAL, (F_SETLEASE, F_SETDELEG), matching=DENY, others=ALLOW)
-    families = (AF_INET, AF_INET6, AF_NETLINK)
-    actions[SOCKET[column]] = _by_argument(0, IF_EQUAL, families, matching=ALLOW, others=DENY)
-    for numbers, mode in CHMOD.values():
-        if (number := numbers[column]) is not None:
-            actions[number] = _by_argument(mode, IF_ANY_BIT, (privileged_modes(),), matching=DENY, others=ALLOW)
-    for call in (SCHED_SETAFFINITY, SCHED_SETATTR):
-        actions[call[column]] = _by_argument(0, IF_EQUAL, (0,), matching=ALLOW, others=DENY)
+    own = _if(0, IF_EQUAL, (0,), then=ALLOWS, otherwise=DENIES)
+    streams = _if(1, IF_EQUAL, (SOCK_STREAM, SOCK_SEQPACKET), mask=SOCK_TYPE_MASK, then=ALLOWS, otherwise=DENIES)
     # The ordinary policy changes nothing. Libraries set it for their threads, and libzmq aborts if that fails.
-    actions[SCHED_SETSCHEDULER[column]] = [
-        Instruction(LOAD, FIRST_ARGUMENT),
-        Instruction(IF_EQUAL, 0, if_false=1),
-        _return(ALLOW),
-        *_by_argument(1, IF_EQUAL, (SCHED_OTHER,), matching=ALLOW, others=DENY),
-    ]
+    ordinary = _if(1, IF_EQUAL, (SCHED_OTHER,), then=ALLOWS, otherwise=DENIES)
+    # Of other processes, it may only read limits: both halves of the address of new ones are null.
+    reads = _if(2.5, IF_EQUAL, (0,), then=ALLOWS, otherwise=DENIES)
+    reads = _if(2, IF_EQUAL, (0,), then=reads, otherwise=DENIES)
+    special: dict[tuple[int, int | None], list[Instruction]] = {
+        CLONE: _if(0, IF_ANY_BIT, (NEW_NAMESPACES,), then=DENIES, otherwise=ALLOWS),
+        CLONE3: [Instruction(RETURN, ABSENT)],  # its flags are in memory; the C library falls back to clone()
+        IOCTL: _if(1, IF_EQUAL, (TIOCSTI, TIOCLINUX), then=DENIES, otherwise=ALLOWS),
+        FCNTL: _if(1, IF_EQUAL, (F_SETLEASE, F_SETDELEG), then=DENIES, otherwise=ALLOWS),
+        SOCKET: _if(0, IF_EQUAL, (AF_INET, AF_INET6, AF_NETLINK), then=ALLOWS, otherwise=DENIES),
+        SOCKETPAIR: _if(0, IF_EQUAL, (AF_UNIX,), then=streams, otherwise=DENIES),
+        SCHED_SETAFFINITY: own,
+        SCHED_SETATTR: own,
+        SCHED_SETSCHEDULER: _if(0, IF_EQUAL, (0,), then=ALLOWS, otherwise=ordinary),
+        PRLIMIT64: _if(0, IF_EQUAL, (0,), then=ALLOWS, otherwise=reads),
+    }
     for call, user in ((SETPRIORITY, PRIO_USER), (IOPRIO_SET, IOPRIO_WHO_USER)):
-        actions[call[column]] = [
-            Instruction(LOAD, FIRST_ARGUMENT),
-            Instruction(IF_EQUAL, user, if_false=1),
-            _return(DENY),
-            *_by_argument(1, IF_EQUAL, (0,), matching=ALLOW, others=DENY),
-        ]
-    new_limit = FIRST_ARGUMENT + 2 * ARGUMENT_SIZE
-    actions[PRLIMIT64[column]] = [  # of other processes, it may only read limits: the address of new ones is null
-        Instruction(LOAD, FIRST_ARGUMENT),
-        Instruction(IF_EQUAL, 0, if_true=4),
-        Instruction(LOAD, new_limit),
-        Instruction(IF_EQUAL, 0, if_false=3),
-        Instruction(LOAD, new_limit + ARGUMENT_SIZE // 2),
-        Instruction(IF_EQUAL, 0, if_false=1),
-        _return(ALLOW),
-        _return(DENY),
-    ]
-    types = (SOCK_STREAM, SOCK_SEQPACKET)
-    actions[SOCKETPAIR[column]] = [
-        Instruction(LOAD, FIRST_ARGUMENT),
-        Instruction(IF_EQUAL, AF_UNIX, if_true=1),
-        _return(DENY),
-        *_by_argument(1, IF_EQUAL, types, mask=SOCK_TYPE_MASK, matching=ALLOW, others=DENY),
-    ]
-    actions[CLONE3[column]] = [_return(ABSENT)]  # its flags are in memory; the C library falls back to clone()
+        itself = _if(1, IF_EQUAL, (0,), then=ALLOWS, otherwise=DENIES)
+        special[call] = _if(0, IF_EQUAL, (user,), then=DENIES, otherwise=itself)
+    for call, mode in CHMOD.values():
+        special[call] = _if(mode, IF_ANY_BIT, (privileged_modes(),), then=DENIES, otherwise=ALLOWS)
+    rules = {**dict.fromkeys(DENIED.values(), DENIES), **special}
+    actions = {number: rule for numbers, rule in rules.items() if (number := numbers[column]) is not None}
 
-    leaves: list[Leaf] = [(0, [_return(ALLOW)])]
+    leaves: list[Leaf] = [(0, ALLOWS)]
     for start in sorted({*actions, *(number + 1 for number in actions)}):
-        code = actions.get(start, [_return(ALLOW)])
+        code = actions.get(start, ALLOWS)
         if code != leaves[-1][1]:
             leaves.append((start, code))
-    leaves.append((X32_BIT, [_return(DENY)]))
+    leaves.append((X32_BIT, DENIES))
 
     return [
         # 32-bit programs have other numbers. They end here: with an error for each call they could not even exit.
         Instruction(LOAD, ARCHITECTURE),
         Instruction(IF_EQUAL, architecture, if_true=1),
-        _return(KILL),
+        Instruction(RETURN, KILL),
         Instruction(LOAD, NUMBER),
         *_search(leaves),
     ]
@@ -291,11 +275,11 @@ def _column() -> int:
 def _drop_capabilities(capset: int) -> None:
     # The bounding set needs CAP_SETPCAP. Without it no_new_privs alone keeps programs from gaining capabilities.
     for capability in range(MAX_CAPABILITIES):
-        _prctl("drop capabilities", PR_CAPBSET_DROP, capability, tolerated=(errno.EPERM, errno.EINVAL))
-    _prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+        prctl("drop capabilities", PR_CAPBSET_DROP, capability, tolerated=(errno.EPERM, errno.EINVAL))
+    prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = ctypes.create_string_buffer(struct.pack("=Ii", CAPABILITY_VERSION_3, 0))
     nothing = ctypes.create_string_buffer(CAPABILITY_SETS_SIZE)
-    _system_call("give up capabilities", capset, ctypes.addressof(header), ctypes.addressof(nothing))
+    system_call("give up capabilities", capset, ctypes.addressof(header), ctypes.addressof(nothing))
 
 
 def _verify() -> None:
@@ -306,16 +290,20 @@ def _verify() -> None:
             raise OSError(errno.EBUSY, f"thread {task.name} is not confined: it has {found}, not {CONFINED}")
 
 
-def _return(action: int) -> Instruction:
-    return Instruction(RETURN, action)
-
-
-def _by_argument(
-    index: int, operation: int, values: Sequence[int], *, mask: int = 0xFFFFFFFF, matching: int, others: int
+def _if(
+    argument: float,
+    operation: int,
+    values: Sequence[int],
+    *,
+    mask: int = 0xFFFFFFFF,
+    then: list[Instruction],
+    otherwise: list[Instruction],
 ) -> list[Instruction]:
-    load = [Instruction(LOAD, FIRST_ARGUMENT + index * ARGUMENT_SIZE), Instruction(AND, mask)]
-    tests = [Instruction(operation, value, if_true=len(values) - i) for i, value in enumerate(values)]
-    return [*load, *tests, _return(others), _return(matching)]
+    """Returns the test of the low half of an argument; that of its high half if the index ends in .5."""
+    load = [Instruction(LOAD, FIRST_ARGUMENT + int(argument * ARGUMENT_SIZE)), Instruction(AND, mask)]
+    below = len(otherwise) + len(values)
+    tests = [Instruction(operation, value, if_true=below - i) for i, value in enumerate(values, 1)]
+    return [*load, *tests, *otherwise, *then]
 
 
 def _search(leaves: list[Leaf]) -> list[Instruction]:
@@ -326,19 +314,20 @@ def _search(leaves: list[Leaf]) -> list[Instruction]:
     return [Instruction(IF_AT_LEAST, leaves[middle][0], if_true=len(below)), *below, *above]
 
 
-def _prctl(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    padded = (*arguments, 0, 0, 0, 0)[:5]
-    _checked(what, libc.prctl(*(ctypes.c_ulong(argument) for argument in padded)), tolerated)
+def prctl(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
+    """Does what `system_call` does, by the function of the C library."""
+    return _call("prctl", what, (*arguments, 0, 0, 0, 0)[:5], tolerated)
 
 
-def _system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return _checked(what, libc.syscall(*(ctypes.c_ulong(argument) for argument in arguments)), tolerated)
+def system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
+    """Returns the result of a system call: -1 for a tolerated error; raises an OSError for others."""
+    return _call("syscall", what, arguments, tolerated)
 
 
-def _checked(what: str, result: int, tolerated: Sequence[int]) -> int:
+def _call(name: str, what: str, arguments: Sequence[int], tolerated: Sequence[int]) -> int:
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.restype = ctypes.c_long
+    result: int = function(*(ctypes.c_ulong(argument) for argument in arguments))
     if result == -1 and (error := ctypes.get_errno()) not in tolerated:
         raise OSError(error, f"could not {what}: {os.strerror(error)}")
     return result

@@ -20,6 +20,8 @@ import struct
 import sys
 from collections.abc import Sequence
 
+from ipybox.guest.confine import prctl, system_call
+
 #: System calls, whose numbers are the same on all machines.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
@@ -71,7 +73,7 @@ def isolate_process() -> bool:
     Raises:
         OSError: If it fails. The process must not go on to run untrusted code.
     """
-    if sys.platform != "linux" or ctypes.CDLL(None).prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
+    if sys.platform != "linux" or prctl("ask for no_new_privs", PR_GET_NO_NEW_PRIVS) != 1:
         return False
     return _enter_domain(_version(), 0, ())
 
@@ -79,7 +81,7 @@ def isolate_process() -> bool:
 def _version() -> int:
     # A container's filter may deny calls that it does not know.
     absent = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-    return _system_call("ask for Landlock", CREATE_RULESET, 0, 0, CREATE_RULESET_VERSION, tolerated=absent)
+    return system_call("ask for Landlock", CREATE_RULESET, 0, 0, CREATE_RULESET_VERSION, tolerated=absent)
 
 
 def _enter_domain(abi: int, rights: int, paths: Sequence[str]) -> bool:
@@ -92,12 +94,12 @@ def _enter_domain(abi: int, rights: int, paths: Sequence[str]) -> bool:
     scopes = SCOPES if abi >= ABI_SCOPES else 0
     # Older versions take the longer structure if the unknown fields are zero.
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", rights | REFER, 0, scopes), 24)
-    ruleset = _system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
+    ruleset = system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
     try:
         _allow(ruleset, "/", REFER)  # which Landlock denies unless a rule allows it
         for path in paths:
             _allow(ruleset, path, rights)
-        _system_call("enter the domain", RESTRICT_SELF, ruleset, 0)
+        system_call("enter the domain", RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
     return True
@@ -111,17 +113,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         if rights == REFER or not os.fstatvfs(file).f_flag & os.ST_RDONLY:
             rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, file), 12)
-            _system_call(f"allow {path}", ADD_RULE, ruleset, RULE_PATH_BENEATH, ctypes.addressof(rule), 0)
+            system_call(f"allow {path}", ADD_RULE, ruleset, RULE_PATH_BENEATH, ctypes.addressof(rule), 0)
     finally:
         os.close(file)
-
-
-# A copy of the one in `confine`. That module imports nothing of ipybox: its tests run it by itself, with Pythons that
-# have no ipybox.
-def _system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    result = libc.syscall(*(ctypes.c_ulong(argument) for argument in arguments))
-    if result == -1 and (error := ctypes.get_errno()) not in tolerated:
-        raise OSError(error, f"could not {what}: {os.strerror(error)}")
-    return result

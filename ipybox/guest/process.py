@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from ipybox.guest.confine import prctl
+
 PR_SET_PDEATHSIG = 1
 
 #: The exit status of an interrupted program, as shells report it.
@@ -52,10 +54,7 @@ def die_with_parent(parent_pid: int) -> None:
     """
     if sys.platform != "linux":
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
+    prctl("end with the parent process", PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # the parent ended before the call above
         os._exit(1)
 

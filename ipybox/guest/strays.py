@@ -9,7 +9,6 @@ namespace of process ids without mounting a /proc for it. Here, ids are those of
 """
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
@@ -17,6 +16,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from ipybox.guest.confine import prctl
 
 #: The variables of a kernel's environment with its id, and the id of its gateway.
 KERNEL_ID = "IPYBOX_KERNEL_ID"
@@ -36,10 +37,7 @@ def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[i
     """
     if sys.platform != "linux":
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(error)}")
+    prctl("adopt orphans", PR_SET_CHILD_SUBREAPER, 1)
     loop.add_signal_handler(signal.SIGCHLD, _reap, own)
 
 

@@ -63,7 +63,7 @@ class Child:
             for place in (Path(directory), *places, *outside.iterdir()):
                 place.chmod(0o777)
             for module in (outcomes, *self.modules):
-                shutil.copy(str(module.__file__), modules)
+                (modules / f"{module.__name__.rpartition('.')[2]}.py").write_text(_without_packages(module))
             (modules / "script.py").write_text(self._script(code))
             (modules / "settings.json").write_text(json.dumps(SETTINGS))
             command = [self._python, str(modules / "script.py")]
@@ -89,6 +89,11 @@ class Child:
         """Creates what the functions find outside of the workspace."""
 
     def _script(self, code: str) -> str:
-        source = Path(str(self.source.__file__)).read_text()
-        source = re.sub(r"^from (ipybox|tests)\.guest import", "import", source, flags=re.MULTILINE)
-        return f"{source}\n\nif __name__ == '__main__':\n    import re\n\n    {code}\n"
+        return f"{_without_packages(self.source)}\n\nif __name__ == '__main__':\n    import re\n\n    {code}\n"
+
+
+def _without_packages(module: ModuleType) -> str:
+    """Returns the source of a module, which imports others from its own directory."""
+    source = Path(str(module.__file__)).read_text()
+    source = re.sub(r"^from ipybox\.guest\.confine import", "from confine import", source, flags=re.MULTILINE)
+    return re.sub(r"^from (ipybox|tests)\.guest import", "import", source, flags=re.MULTILINE)
