@@ -3,12 +3,13 @@
 Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID MEMORY_LIMIT PROCESS_LIMIT
 
 A limit of 0 means no limit. The connection file is for other programs and lists the ports only. The kernel gets its
-ports and keys from the gateway, over a channel that no other process can read: standard input, or the socket on which
-a forked kernel gets its request.
+ports and keys, and the variables of its session, from the gateway, over a channel that no other process can read:
+standard input, or the socket on which a forked kernel gets its request (`ipybox.guest.template`).
 """
 
 import asyncio
 import faulthandler
+import importlib
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from ipybox.guest import strays
 from ipybox.guest.import_placeholders import missing
@@ -200,8 +201,8 @@ class GuestKernelApp(IPKernelApp):
     connection: dict[str, Any]
     outstream_class = DottedObjectName("ipybox.guest.streams.GuestOutStream")
     output: KernelOutput
-    #: Waits until a session uses this kernel; None if one does from the start.
-    until_used: Callable[[], None] | None = None
+    #: What the gateway sends when a session uses this kernel.
+    session_stream: BinaryIO
 
     def init_connection_file(self) -> None:
         """Sets ports and keys, without the file: kernels of other sessions can read and write that one.
@@ -239,9 +240,10 @@ class GuestKernelApp(IPKernelApp):
         cast(Any, super()).init_iopub(context)
 
     def init_extensions(self) -> None:
-        """Loads ipybox's extension, which depends on the session. Nothing has read a message before."""
-        if self.until_used is not None:
-            self.until_used()
+        """Loads ipybox's extension when a session uses this kernel. Nothing has read a message before."""
+        with self.session_stream as stream:
+            os.environ.update(json.loads(read_line(stream)))
+        importlib.invalidate_caches()  # packages may have been installed since
         cast(Any, super()).init_extensions()
 
     def start(self) -> None:
@@ -298,7 +300,15 @@ def kernel_config() -> Config:
     return config
 
 
-def main(connection: dict[str, Any], output: KernelOutput, until_used: Callable[[], None] | None = None) -> None:
+def read_line(stream: BinaryIO) -> bytes:
+    """Returns the next message; ends this process if the gateway does not need the kernel anymore, or has ended."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        os._exit(0)
+    return line
+
+
+def main(connection: dict[str, Any], output: KernelOutput, session_stream: BinaryIO) -> None:
     """Runs the kernel until it is shut down or its gateway ends; the arguments are those of `GuestKernelApp`."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
@@ -311,7 +321,7 @@ def main(connection: dict[str, Any], output: KernelOutput, until_used: Callable[
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
-    app.connection, app.output, app.until_used = connection, output, until_used
+    app.connection, app.output, app.session_stream = connection, output, session_stream
     app.initialize(["-f", connection_file])
     # A crash in native code prints where the code was.
     cast(Any, faulthandler).enable(sys.__stderr__, all_threads=False)
@@ -321,13 +331,13 @@ def main(connection: dict[str, Any], output: KernelOutput, until_used: Callable[
 
 
 def main_of_program() -> None:
-    """Runs a kernel whose standard input is the socket with its descriptors and its connection, a line of JSON."""
+    """Runs a kernel whose standard input is the socket on which a forked one gets its request."""
     with socket.socket(fileno=os.dup(0)) as channel:
         output = KernelOutput(channel)
-        with channel.makefile("rb") as stream:
-            connection: dict[str, Any] = json.loads(stream.readline())
+        stream = channel.makefile("rb")
+    connection: dict[str, Any] = json.loads(read_line(stream))["connection"]
     close_input()
-    main(connection, output)
+    main(connection, output, stream)
 
 
 if __name__ == "__main__":

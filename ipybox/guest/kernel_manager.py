@@ -125,14 +125,16 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             # The kernel spec is an empty one: a file could name variables, and code of another session could write it.
             traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": KernelSpec()}
             traits |= {"on_exit": self._kernel_ended, "directory": self.directory, "parent": self}
-            self.provisioner = KernelProvisioner(template=self.template, spare=self.spare, **traits)
+            self.provisioner = KernelProvisioner(template=self.template, forked_only=self.spare, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
         own = {strays.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
-        kwargs["env"] = self.environment | own_variables(kwargs["env"]) | own
-        assert self.provisioner is not None
+        variables, kwargs["env"] = own_variables(kwargs["env"]), self.environment | own
+        assert isinstance(self.provisioner, KernelProvisioner)
         await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would compare the file with the keys
+        if not self.spare:
+            await self.provisioner.hand_over(variables)
 
     async def _async_post_start_kernel(self, **kwargs: Any) -> None:
         """Leaves the connection for the request to shut down to that request.

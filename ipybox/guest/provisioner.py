@@ -46,7 +46,7 @@ class KernelProvisioner(LocalProvisioner):
         on_exit: Called when the kernel has ended, with how, and what it has left, which is closed afterwards.
         directory: The kernel's own directory, which is removed then.
         template: What it is forked off; None where no process can be.
-        spare: Whether the kernel is a spare one, which waits for its session; it is forked, or not started.
+        forked_only: Whether it is not started where it can't be forked.
     """
 
     process: subprocess.Popen[bytes] | ForkedProcess | None
@@ -58,17 +58,19 @@ class KernelProvisioner(LocalProvisioner):
         directory: Path,
         template: KernelTemplate | None,
         *,
-        spare: bool = False,
+        forked_only: bool,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self._on_exit = on_exit
         self._directory = directory
         self._template = template
-        self._spare = spare
+        self._forked_only = forked_only
         self._exited = asyncio.Event()
         self._kernel_id = ""
         self._output: LastOutput | None = None
+        #: The socket on which the process waits for its request, and for the session's variables.
+        self._channel: socket.socket | None = None
         self._oom_kills = 0
         #: Processes below the kernel when it was asked to end.
         self._seen: set[int] = set()
@@ -83,9 +85,9 @@ class KernelProvisioner(LocalProvisioner):
         return process.runs and self._template.is_current(process)
 
     async def hand_over(self, environment: dict[str, str]) -> None:
-        """Lets a spare kernel go on as that of a session, with its variables."""
-        assert isinstance(self.process, ForkedProcess)
-        await self.process.hand_over(environment)
+        """Lets the kernel go on as that of a session, with its variables."""
+        await self._send(environment)
+        self._close_channel()
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
@@ -95,6 +97,7 @@ class KernelProvisioner(LocalProvisioner):
             await self._start(cmd, self._output, **kwargs)
         except BaseException:
             self._output.close()
+            self._close_channel()
             raise
         self._exited = asyncio.Event()
         assert self.process is not None
@@ -135,18 +138,22 @@ class KernelProvisioner(LocalProvisioner):
 
     async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
         """Has the process forked off the template, or starts a new one if that fails."""
-        if (process := await self._forked(cmd)) is None:
-            if self._spare:
-                raise ChildProcessError("can't fork a process from the template")
-            await self._start_program(cmd, output, **kwargs)
-            return
-        environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
         directory = str(kwargs.get("cwd") or os.getcwd())
-        self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
-        request = KernelRequest(
-            connection=self._connection, environment=environment, directory=directory, spare=self._spare
-        )
-        await process.start(request, output)
+        if (process := await self._forked(cmd)) is not None:
+            self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
+            self._channel = process.channel
+        elif self._forked_only:
+            raise ChildProcessError("can't fork a process from the template")
+        else:
+            self._channel, theirs = socket.socketpair()
+            self._channel.setblocking(False)
+            with theirs:
+                await super().launch_kernel(cmd, stdin=theirs.fileno(), **kwargs)
+        # If the process has ended, the thread that waits for it notices.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            output.send(self._channel)
+        environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
+        await self._send(KernelRequest(connection=self._connection, environment=environment, directory=directory))
 
     async def _forked(self, cmd: list[str]) -> ForkedProcess | None:
         """Returns a forked process, which nothing else reaps from here on."""
@@ -155,16 +162,18 @@ class KernelProvisioner(LocalProvisioner):
             running.add(process.pid)
             if not process.runs:
                 running.discard(process.pid)
-                process.discard()
+                process.channel.close()
                 return None
         return process
 
-    async def _start_program(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            output.send(ours)
-            ours.sendall(json.dumps(self._connection).encode() + b"\n")  # its buffer holds more than that
-            await super().launch_kernel(cmd, stdin=theirs.fileno(), **kwargs)
+    async def _send(self, message: KernelRequest | dict[str, str]) -> None:
+        assert self._channel is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(message).encode() + b"\n")
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
 
     def _kill_all(self) -> None:
         if self.pgid is not None:
@@ -193,6 +202,7 @@ class KernelProvisioner(LocalProvisioner):
         assert self._output is not None
         status = self.process.wait()  # takes no time: it has ended
         running.discard(self.process.pid)
+        self._close_channel()
         self._exited.set()
         try:
             oom = status == -signal.SIGKILL and count_oom_kills() > self._oom_kills

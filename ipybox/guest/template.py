@@ -24,17 +24,17 @@ ends the template.
 - gateway → template, without a descriptor: MODULES to import anew, because their packages have changed.
 
 Only the new process reads the stream, so that no secret of a kernel is ever in the memory of the template and of later
-kernels. It becomes a kernel as if it had been started as a program (`run_kernel`), or ends without a request.
+kernels. It becomes a kernel as if it had been started as a program (`run_kernel`), or ends without a request. A kernel
+that is a program reads the same from its standard input (`ipybox.guest.kernel`).
 
 - gateway → new process: the descriptors of `LastOutput`, then a `KernelRequest` as a line.
-- gateway → spare kernel, when a session uses it: the variables that differ from session to session, such as the token
-  for tool calls, as a line. No process had them before, and the kernel reads nothing else until then.
+- gateway → kernel, when a session uses it: the variables that differ from session to session, such as the token for
+  tool calls, as a line. No process had them before, and the kernel reads nothing else until then.
 """
 
 import atexit
 import errno
 import gc
-import importlib
 import io
 import json
 import logging
@@ -44,10 +44,9 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 from ipybox.guest.confine import protect_process, unprotect_process
 from ipybox.guest.packages import packages_dir
@@ -108,13 +107,11 @@ class KernelRequest(TypedDict):
         connection: The kernel's ports, and the keys of its messages.
         environment: The whole environment.
         directory: The working directory.
-        spare: Whether the kernel waits for its session.
     """
 
     connection: dict[str, Any]
     environment: dict[str, str]
     directory: str
-    spare: bool
 
 
 def fork_template(
@@ -312,36 +309,16 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     output = KernelOutput(channel)
     stream = channel.makefile("rb")
     channel.close()  # as soon as the stream is closed
-    request: KernelRequest = json.loads(read_line(stream))
+    request: KernelRequest = json.loads(kernel.read_line(stream))
     unprotect_process()
     change_environment(template_environment, request["environment"])
     os.chdir(request["directory"])
     close_input()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the gateway does, which has forked the template before
     renew_secrets()
-    importlib.invalidate_caches()
     sys.orig_argv[:] = command
     sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
-    if request["spare"]:
-        kernel.main(request["connection"], output, partial(until_used, stream))
-    else:
-        stream.close()
-        kernel.main(request["connection"], output)
-
-
-def until_used(stream: BinaryIO) -> None:
-    """Waits until a session uses this kernel, and sets its variables."""
-    with stream:
-        os.environ.update(json.loads(read_line(stream)))
-    importlib.invalidate_caches()
-
-
-def read_line(stream: BinaryIO) -> bytes:
-    """Returns the next message; ends this process if the gateway does not need the kernel anymore, or has ended."""
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        os._exit(0)
-    return line
+    kernel.main(request["connection"], output, stream)
 
 
 def renew_secrets() -> None:

@@ -14,10 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ipybox.guest.last_output import LastOutput
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.protocol import IMPORTING
-from ipybox.guest.template import MAX_BYTES, KernelRequest
+from ipybox.guest.template import MAX_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +32,7 @@ class ForkedProcess:
 
     Attributes:
         pid: Its process id, and that of its group.
+        channel: The socket on which it waits.
         returncode: Its exit status, once `wait` has returned.
         imported: What the operating system says about the packages that its template may have imported.
     """
@@ -41,7 +41,7 @@ class ForkedProcess:
         self.pid = pid
         self.returncode: int | None = None
         self.imported = imported
-        self._channel = channel
+        self.channel = channel
 
     @property
     def runs(self) -> bool:
@@ -50,27 +50,6 @@ class ForkedProcess:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
         except ChildProcessError:  # reaped elsewhere, so it has ended
             return False
-
-    async def start(self, request: KernelRequest, output: LastOutput) -> None:
-        """Lets the process become a kernel. If it has ended instead, the thread that waits for it notices."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            output.send(self._channel)
-        await self._send(request)
-        if not request["spare"]:
-            self._channel.close()
-
-    async def hand_over(self, environment: dict[str, str]) -> None:
-        """Lets a spare kernel go on. If it has ended, the thread that waits for it notices."""
-        await self._send(environment)
-        self._channel.close()
-
-    async def _send(self, message: KernelRequest | dict[str, str]) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await asyncio.get_running_loop().sock_sendall(self._channel, json.dumps(message).encode() + b"\n")
-
-    def discard(self) -> None:
-        """Lets the process end without becoming a kernel."""
-        self._channel.close()
 
     def wait(self) -> int:
         """Waits until the process ends, and returns its exit status; 0 if that is unknown, like `Popen`."""
