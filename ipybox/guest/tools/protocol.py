@@ -7,6 +7,7 @@ accepts a JSON array of samples and answers with a `ModelsReply`. Nothing here i
 one end is in the kernel.
 """
 
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, TypeGuard, cast
 
 RUN_PATH = "/run"
@@ -78,29 +79,6 @@ class RunReply(TypedDict):
     content: NotRequired[list[dict[str, Any]]]
 
 
-def is_install_request(value: object) -> TypeGuard[InstallRequest]:
-    """Returns whether a decoded JSON value is an `InstallRequest`."""
-    if not isinstance(value, dict):
-        return False
-    name = cast(dict[str, Any], value).get("package_name")
-    return isinstance(name, str) and len(name) <= MAX_PACKAGE_NAME
-
-
-def is_shell_request(value: object) -> TypeGuard[ShellRequest]:
-    """Returns whether a decoded JSON value is a `ShellRequest`."""
-    if not isinstance(value, dict):
-        return False
-    request = cast(dict[str, Any], value)
-    tool_args = request.get("tool_args")
-    return (
-        request.get("tool_name") in (SHELL_TOOL, SHELL_MAGIC_TOOL)
-        and isinstance(tool_args, dict)
-        and {"cmd"} <= cast(dict[str, Any], tool_args).keys() <= SHELL_ARGS
-        and all(isinstance(text, str) for text in cast(dict[str, Any], tool_args).values())
-        and isinstance(request.get("output_mark"), int)
-    )
-
-
 class ModelsReply(TypedDict):
     """The source of the models that were inferred, or why nothing was inferred."""
 
@@ -110,14 +88,26 @@ class ModelsReply(TypedDict):
 
 def is_run_request(value: object) -> TypeGuard[RunRequest]:
     """Returns whether a decoded JSON value is a `RunRequest`."""
-    if not isinstance(value, dict):
-        return False
-    request = cast(dict[str, Any], value)
+    kinds = {"server_name": str, "server_params": dict, "seal": str | None, "tool_name": str, "tool_args": dict}
+    return _is_object(value, kinds) and isinstance(value.get("output_mark", 0), int)
+
+
+def is_install_request(value: object) -> TypeGuard[InstallRequest]:
+    """Returns whether a decoded JSON value is an `InstallRequest`."""
+    return _is_object(value, {"package_name": str}) and len(value["package_name"]) <= MAX_PACKAGE_NAME
+
+
+def is_shell_request(value: object) -> TypeGuard[ShellRequest]:
+    """Returns whether a decoded JSON value is a `ShellRequest`."""
     return (
-        isinstance(request.get("server_name"), str)
-        and isinstance(request.get("tool_name"), str)
-        and isinstance(request.get("server_params"), dict)
-        and isinstance(request.get("tool_args"), dict)
-        and isinstance(request.get("seal"), str | None)
-        and isinstance(request.get("output_mark", 0), int)
+        _is_object(value, {"tool_args": dict, "output_mark": int})
+        and value.get("tool_name") in (SHELL_TOOL, SHELL_MAGIC_TOOL)
+        and {"cmd"} <= value["tool_args"].keys() <= SHELL_ARGS
+        and _is_object(value["tool_args"], dict.fromkeys(value["tool_args"], str))
     )
+
+
+def _is_object(value: object, kinds: Mapping[str, Any]) -> TypeGuard[dict[str, Any]]:
+    """Returns whether a decoded JSON value is an object with these types of fields."""
+    fields = cast(dict[str, Any], value) if isinstance(value, dict) else None
+    return fields is not None and all(isinstance(fields.get(name), kind) for name, kind in kinds.items())
