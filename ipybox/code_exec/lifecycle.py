@@ -105,7 +105,7 @@ class KernelLifecycle:
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
         self._runtime.check_loop()
-        await self._tasks.undo(self._start(), self._stop)
+        await self._tasks.undo(self._start(), lambda _: self._stop())
 
     async def stop(self) -> None:
         """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing.

@@ -47,7 +47,7 @@ class Presence:
             confined=self._confined,
             on_presence=self._note,
         )
-        await self._tasks.undo(relay.start(), relay.close)
+        await self._tasks.undo(relay.start(), lambda _: relay.close())
         try:
             yield relay
         finally:

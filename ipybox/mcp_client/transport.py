@@ -70,7 +70,7 @@ async def stdio_transport(
         _Protocol, *command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, cwd=cwd, start_new_session=True
     )
     starting = asyncio.create_task(start)
-    with anyio.CancelScope(shield=True):  # asyncio loses a process whose start is cancelled: `support.child.spawned`
+    with anyio.CancelScope(shield=True):  # asyncio loses a process whose start is cancelled: `support.tasks`
         await asyncio.wait([starting])
     process, protocol = starting.result()
     # No `await` before the task group is entered: cancelled there, the process would stay.

@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
 
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
@@ -17,35 +15,12 @@ from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
-Started = TypeVar("Started")
-
 #: Lines that are kept, and characters of one line.
 MAX_LINES = 20
 MAX_LENGTH = 500
 
 #: Seconds for a child to end after SIGTERM.
 TERMINATE_GRACE = 2.0
-
-
-async def spawned(
-    start: Coroutine[Any, Any, Started], end: Callable[[Started], Coroutine[Any, Any, object]]
-) -> Started:
-    """Awaits the start of a process, and lets it complete if the caller is cancelled; then `end` ends the process.
-
-    asyncio loses the process and its pipes if it is cancelled while it connects to these (seen in Python 3.11.2).
-    """
-
-    async def end_unwanted() -> None:
-        await asyncio.wait([starting])
-        if starting.exception() is None:
-            await end(starting.result())
-
-    starting = asyncio.create_task(start)
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        await TaskSet().finish(end_unwanted())
-        raise
 
 
 async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:

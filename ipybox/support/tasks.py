@@ -38,16 +38,21 @@ class TaskSet:
                 task.add_done_callback(_log_failure)
             raise
 
-    async def undo(self, work: Coroutine[Any, Any, T], revert: Callable[[], Coroutine[Any, Any, object]]) -> T:
-        """Awaits work that is cancelled with the caller, but only once, so that it can undo its effects completely.
+    async def undo(
+        self, work: Coroutine[Any, Any, T], revert: Callable[[T], Coroutine[Any, Any, object]], *, cancel: bool = True
+    ) -> T:
+        """Awaits work whose effects are undone if the caller is cancelled.
 
-        If the work completes in the moment in which the caller is cancelled, `revert` undoes its effects.
+        The work is cancelled then, but only once, so that it can undo its effects completely. If it completes
+        nevertheless, or `cancel` is false, `revert` gets its result. The start of a process must not be cancelled:
+        asyncio would lose the process and its pipes while it connects to these (seen in Python 3.11.2).
         """
         task = self._own(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.cancel()
+            if cancel:
+                task.cancel()
             await self.finish(_undone(task, revert))
             raise
 
@@ -71,10 +76,10 @@ class TaskSet:
         return task
 
 
-async def _undone(task: asyncio.Task[Any], revert: Callable[[], Coroutine[Any, Any, object]]) -> None:
+async def _undone(task: asyncio.Task[T], revert: Callable[[T], Coroutine[Any, Any, object]]) -> None:
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None:
-        await revert()
+        await revert(task.result())
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

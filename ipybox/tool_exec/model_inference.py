@@ -10,7 +10,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ipybox.support.child import end_group, spawned
+from ipybox.support.child import end_group
+from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ async def infer_models(samples: bytes) -> str:
         start_new_session=True,
     )
     end = partial(end_group, timeout=0)
-    process = await spawned(start, end)
+    process = await TaskSet().undo(start, end, cancel=False)
     try:
         async with asyncio.timeout(TIMEOUT):
             models, errors = await process.communicate(samples)

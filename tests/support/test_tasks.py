@@ -42,7 +42,7 @@ async def test_what_is_undone_is_cancelled_once():
             await go.wait()
             events.append("ends")
 
-    async def revert() -> None:
+    async def revert(_: object) -> None:
         events.append("is reverted")
 
     caller = asyncio.create_task(tasks.undo(work(), revert))
@@ -68,7 +68,7 @@ async def test_what_completes_in_the_moment_of_the_cancellation_is_reverted(canc
         if fails:
             raise ZeroDivisionError
 
-    async def revert() -> None:
+    async def revert(_: object) -> None:
         await asyncio.sleep(0)
         events.append("reverted")
 
@@ -89,7 +89,7 @@ async def test_what_completes_in_the_moment_of_the_cancellation_is_reverted(canc
 async def test_results_and_errors_come_back(how: str, caplog: pytest.LogCaptureFixture):
     tasks = TaskSet()
 
-    async def revert() -> None:
+    async def revert(_: object) -> None:
         raise AssertionError("nothing was cancelled")
 
     more = [revert] if how == "undo" else []

@@ -24,8 +24,9 @@ from pip._internal.models.index import PyPI
 
 from ipybox.kernel_mgr.packages.store import InstallError
 from ipybox.mcp_client import process_guard
-from ipybox.support.child import end_group, spawned
+from ipybox.support.child import end_group
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, PACKAGE_INDEXES, SAFE_VARIABLES, inherited
+from ipybox.support.tasks import TaskSet
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
@@ -270,7 +271,7 @@ async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tupl
         start = asyncio.create_subprocess_exec(
             *guarded, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )
-        process = await spawned(start, _end)
+        process = await TaskSet().undo(start, _end, cancel=False)
         try:
             code = await process.wait()
         finally:
