@@ -4,8 +4,8 @@ Its standard input is the link to the application (`ipybox.guest.protocol`): eac
 there as a descriptor, and end of file tells it to end, with all its kernels. Code in the kernels reaches the
 application's tool server through a loopback port; this process gives the listening socket to the application.
 
-In sandbox mode, it first gives up what it does not need. Then it forks the template process (`template`), and
-imports the gateway while the template imports what kernels need.
+In sandbox mode, it first gives up what it does not need. It imports the gateway while the template process, which it
+forks, imports what kernels need.
 """
 
 import argparse

@@ -1,7 +1,4 @@
-"""The Jupyter Kernel Gateway inside the gateway process: it listens on no port, its connections come over the link.
-
-Its imports take most of the start, while the template process does its own ones (`ipybox.guest.gateway`).
-"""
+"""The Jupyter Kernel Gateway inside the gateway process: it listens on no port, its connections come over the link."""
 
 import logging
 import os

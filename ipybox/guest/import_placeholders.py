@@ -1,17 +1,16 @@
 """Placeholders for modules that Jupyter's server imports, and that the gateway does not use.
 
-These modules take more than half of the time and a third of the memory of the gateway's imports: Jupyter's whole web
-application, notebooks and their validation, events, metrics, and templates of pages. A placeholder has the names that
-are bound while other modules are imported. Any other name loads the real module, so that a version of Jupyter that
-needs more works, too.
+These modules take more than half of the time and a third of the memory of the gateway's imports. A placeholder has the
+names that are bound while other modules are imported. Any other name loads the real module, so that a version of
+Jupyter that needs more works, too.
 """
 
 import importlib
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 
 class Metric:
@@ -53,29 +52,26 @@ class Placeholder(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-@contextmanager
-def placeholders() -> Generator[None]:
+def placeholders() -> AbstractContextManager[None]:
     """Puts placeholders in place of modules that other modules import in this context."""
-    added: dict[str, ModuleType] = {}
-    for name in PLACEHOLDERS.keys() - sys.modules.keys():
-        added[name] = Placeholder(name)
-        vars(added[name]).update(PLACEHOLDERS[name])
-    sys.modules.update(added)
+    made = {name: Placeholder(name) for name in PLACEHOLDERS}
+    for name, module in made.items():
+        vars(module).update(PLACEHOLDERS[name])
+    return _in_place(made)
+
+
+def missing(*names: str) -> AbstractContextManager[None]:
+    """Makes modules look as if they were not installed, unless they have been imported already."""
+    return _in_place(dict.fromkeys(names))  # https://docs.python.org/3/reference/import.html
+
+
+@contextmanager
+def _in_place(modules: Mapping[str, ModuleType | None]) -> Generator[None]:
+    added = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(cast(dict[str, ModuleType], added))
     try:
         yield
     finally:
         for name, module in added.items():
-            if sys.modules.get(name) is module:
-                del sys.modules[name]
-
-
-@contextmanager
-def missing(*names: str) -> Generator[None]:
-    """Makes modules look as if they were not installed, unless they have been imported already."""
-    added = {*names} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(added))  # type: ignore[arg-type]: https://docs.python.org/3/reference/import.html
-    try:
-        yield
-    finally:
-        for name in added:
-            sys.modules.pop(name, None)
+            if sys.modules.get(name, module) is module:
+                sys.modules.pop(name, None)

@@ -63,10 +63,7 @@ decode_json = json.JSONDecoder().decode
 
 
 class PrivateIOPubThread(IOPubThread):
-    """Publishes output, without the loopback port on which ipykernel takes the output of forked children.
-
-    Their text goes to the file descriptors instead; their displays are dropped.
-    """
+    """Publishes output, without the loopback port on which ipykernel takes the output of forked children."""
 
     #: Keeps copies of the last messages.
     output: KernelOutput
@@ -76,10 +73,7 @@ class PrivateIOPubThread(IOPubThread):
     on_output: Callable[[], None] = staticmethod(do_nothing)
 
     def start(self) -> None:
-        """Starts the thread, which opens the socket now that it needs for the first output of a stream.
-
-        Later, code may have used up all descriptors: the output would be lost, and each flush would wait for it.
-        """
+        """Starts the thread, which opens its socket now: later, code may have used up all descriptors."""
         cast(Any, super()).start()
         cast(Any, self).schedule(lambda: cast(Any, self)._event_pipe)
 
@@ -230,9 +224,9 @@ class GuestKernelApp(IPKernelApp):
             cast(Any, self)._exec_file(startup)
 
     def init_iopub(self, context: Any) -> None:
-        """Opens the socket for output, which keeps all messages even if the reader is slow.
+        """Opens the socket for output, which drops no messages if the reader is slow, as ZeroMQ does by default.
 
-        ZeroMQ would drop messages from the 1,000th on. https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
+        https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
         """
         context.sndhwm = 0
         context.xpub_verbose = 1  # else ipykernel welcomes only the first client, and the next ones would wait
@@ -268,8 +262,7 @@ class GuestKernelApp(IPKernelApp):
 def pack_json(message: object) -> bytes:
     """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode.
 
-    What JSON has no form for becomes text, such as NaN and infinity. jupyter_client does the same, but with a warning,
-    which would be output of the cell.
+    NaN and the like become text. jupyter_client does the same, but with a warning, which would be output of the cell.
     """
     try:
         text = encode_json(message)

@@ -2,9 +2,7 @@
 
 Jupyter's own manager polls its kernels every three seconds, and restarts a dead one silently, without its set-up. Here
 a thread waits for each kernel process (`ipybox.guest.provisioner`). If it ends on its own, every WebSocket of the
-kernel gets `status: dead` immediately, and the kernel is not restarted: the client decides.
-
-A request for a kernel gets the spare one, or else a new one.
+kernel gets `status: dead` immediately.
 """
 
 import asyncio
@@ -41,7 +39,7 @@ logger = logging.getLogger(__name__)
 #: Milliseconds between attempts to connect to a kernel.
 RECONNECT_MILLISECONDS = 5
 
-#: The provisioner arguments of a request's kernel: each request has its own task, and so its own context.
+#: What starts the kernel of a request: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
 #: Whether the kernel that is being started is a spare one.
@@ -62,10 +60,9 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
-        #: Set when the kernel process has ended on its own; then it is known how, and what output it has left.
-        self.died = asyncio.Event()
+        #: How the kernel process has ended on its own, and what output it has left.
         self.exit: ExitStatus | None = None
-        self.remains: Remains | None = None
+        self.remains = Remains([], {})
         #: Whether it waits for its session.
         self.spare = _as_spare.get()
         # Output waits here instead of being dropped.
@@ -85,11 +82,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         return isinstance(self.provisioner, KernelProvisioner) and self.provisioner.is_current
 
     async def hand_over(self, environment: dict[str, str] | None) -> None:
-        """Lets a spare kernel go on as that of a session.
-
-        Args:
-            environment: As of `start_kernel`.
-        """
+        """Lets a spare kernel go on as that of a session, with the environment of `start_kernel`."""
         assert isinstance(self.provisioner, KernelProvisioner)
         self.spare = False
         await self.provisioner.hand_over(own_variables(environment))
@@ -137,10 +130,10 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             await self.provisioner.hand_over(variables)
 
     async def _async_post_start_kernel(self, **kwargs: Any) -> None:
-        """Leaves the connection for the request to shut down to that request.
+        """Makes no connection for a later request to shut down.
 
-        A connection that is made while the kernel starts may arrive when code has used up all descriptors, and ZeroMQ
-        ends a process that can't accept one. https://github.com/zeromq/libzmq/blob/master/src/ipc_listener.cpp
+        It may arrive when code has used up all descriptors, and ZeroMQ ends a process that can't accept one.
+        https://github.com/zeromq/libzmq/blob/master/src/ipc_listener.cpp
         """
         assert self.provisioner is not None
         await self.provisioner.post_launch(**kwargs)
@@ -154,13 +147,13 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         """Does nothing: only the client restarts a kernel."""
 
     def stop_restarter(self) -> None:
-        """Does nothing, see `start_restarter`."""
+        """Does nothing."""
 
     def add_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
         """Calls back when the kernel process ends on its own (event `dead`)."""
         if event == "dead":
             self._dead_callbacks.append(callback)
-            if self.died.is_set():
+            if self.exit is not None:
                 asyncio.get_running_loop().call_soon(callback)
 
     def remove_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
@@ -172,7 +165,6 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if self.shutting_down:
             return
         self.exit, self.remains = exit_status, output.read()
-        self.died.set()
         for callback in tuple(self._dead_callbacks):
             callback()
 
@@ -185,7 +177,7 @@ def own_variables(environment: dict[str, str] | None) -> dict[str, str]:
 class GuestKernelConnection(ZMQChannelsWebsocketConnection):
     """A client's WebSocket to a kernel, which reports a dead kernel immediately; Jupyter's waits a minute for it."""
 
-    #: The third part of the last message on the IOPub channel, which identifies it.
+    #: The third part of the last message on the IOPub channel, its signature.
     _last: bytes | None = None
 
     def create_stream(self) -> None:
@@ -212,7 +204,7 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         """Reports that the kernel has died, after all output that it has left."""
         manager = cast(GuestKernelManager, self.kernel_manager)
         try:
-            self._pass_on(manager.remains or Remains([], {}))
+            self._pass_on(manager.remains)
         except Exception:  # whatever code has left: its end must be reported
             logger.debug("can't pass on a kernel's last output", exc_info=True)
         self._report("status", {"execution_state": "dead", EXIT: manager.exit})
@@ -246,13 +238,12 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
     def nudge(self) -> asyncio.Future[Any]:
         """Returns a future that is done when the kernel's output arrives, or the kernel has died.
 
-        Before, `prepare` has had an answer. Jupyter's opens two more connections to ask again, but ipykernel sends a
+        Jupyter's opens two more connections to ask the kernel again, which has answered `prepare`. ipykernel sends a
         message to each new subscriber.
         """
         return asyncio.ensure_future(self._subscribed())
 
     async def _subscribed(self) -> bool:
-        """Returns when output arrives; False as soon as the kernel has died."""
         iopub, published = cast(Any, self).channels["iopub"], asyncio.Event()
 
         def publish(_: object) -> None:
@@ -284,8 +275,7 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
 class GuestMultiKernelManager(SeedingMappingKernelManager):
     """The kernels of the gateway, which can start concurrently, and whose activity is not monitored.
 
-    Jupyter's own manager takes a second copy of all output and verifies its signature, to measure how long a kernel has
-    been idle; ipybox does not use that.
+    Jupyter's own manager takes a second copy of all output to measure how long a kernel has been idle.
     """
 
     #: Whether to keep a spare kernel, where kernels are forked.

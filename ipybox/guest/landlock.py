@@ -44,11 +44,11 @@ def restrict_writes(writable: Sequence[str]) -> bool:
     Paths that don't exist, or are mounted read-only, are skipped. `confine()` must have been called before.
 
     Returns:
-        Whether it is restricted; False if the operating system has no Landlock, or a version before 2, with which no
-        file could be moved from one directory to another.
+        Whether it is restricted; False without Landlock, or with version 1, which would keep files from being moved
+        between directories.
 
     Raises:
-        OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
+        OSError: If it fails. The process must not go on to run untrusted code.
     """
     abi = _version()
     rights = WRITE_FILE | (TRUNCATE if abi >= ABI_TRUNCATE else 0)
@@ -63,12 +63,11 @@ def is_available() -> bool:
 def isolate_process() -> bool:
     """Protects other processes from this one and its children, if this process can't gain privileges anymore.
 
-    They can't read the memory, the environment or the descriptors of other processes, nor send them signals, unless
-    these are their own children. Files are not restricted. Without `no_new_privs`, which a sandbox sets, nothing
-    changes, because programs such as sudo would stop working.
+    They can't read the memory, the environment or the descriptors of other processes but their children, nor send them
+    signals. Without `no_new_privs`, which a sandbox sets, nothing changes: programs such as sudo would stop working.
 
     Returns:
-        Whether it is isolated; False also if the operating system has no Landlock, or a version before 2.
+        Whether it is isolated; False also without Landlock, or with version 1.
 
     Raises:
         OSError: If it fails. The process must not go on to run untrusted code.

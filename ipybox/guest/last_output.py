@@ -1,9 +1,9 @@
 """The last output of a kernel, kept where it outlives the kernel's process.
 
-What code has flushed is still in the process for a moment, in a thread of ZeroMQ, and what others write to its stdout
-and stderr is in pipes that the kernel itself reads. If it ends then, this would be lost, and with it, often, the reason
-of the end. Therefore the gateway makes the pipes, and a file in memory for copies of the last messages. It sends both
-to the kernel over a socket, keeps its own descriptors, and reads them when the kernel has died.
+What code has flushed is in a thread of ZeroMQ for a moment, and what others write to its stdout and stderr is in pipes
+that the kernel reads. If it ends then, this would be lost, often with the reason of the end. Therefore the gateway
+makes the pipes, and a file in memory for copies of the last messages. It sends both to the kernel over a socket, and
+reads them when the kernel has died.
 
 The file has two halves. When one is full, the next messages replace those of the other one. After the halves, there is
 room for what leaves a pipe: the operating system moves it there in one step, and the position in the file, which the
@@ -53,11 +53,7 @@ Frames = Sequence[bytes]
 
 
 class KernelOutput:
-    """The kernel's end.
-
-    Attributes:
-        pipes: The ends of the pipe of each stream, to read and to write.
-    """
+    """The kernel's end."""
 
     def __init__(self, channel: socket.socket):
         """Receives the descriptors; ends this process if the gateway has ended."""
@@ -67,6 +63,7 @@ class KernelOutput:
         for fd in fds:
             os.set_inheritable(fd, False)
         self._file, *ends = fds
+        #: The ends of the pipe of each stream, to read and to write.
         self.pipes: dict[str, tuple[int, int]] = dict(
             zip(STREAMS, zip(ends[::2], ends[1::2], strict=True), strict=True)
         )
@@ -116,14 +113,11 @@ class KernelOutput:
 
 @dataclass(frozen=True)
 class Remains:
-    """What a dead kernel has left. All of it is as untrusted as other output.
+    """What a dead kernel has left. All of it is as untrusted as other output."""
 
-    Attributes:
-        messages: Its last messages, which may have arrived.
-        texts: By the name of the stream, what was written to its descriptor, and is in no message.
-    """
-
+    #: Its last messages, which may have arrived.
     messages: list[list[bytes]]
+    #: By the name of the stream, what was written to its descriptor, and is in no message.
     texts: dict[str, str]
 
     def after(self, last: bytes | None) -> list[list[bytes]]:

@@ -1,7 +1,5 @@
 """How a kernel imports from the directory of packages that were installed for its workspace, and from the workspace.
 
-The application writes the directory and the kernel reads it. Both use this module for its path, so it imports little.
-
 Python writes `__pycache__` next to each module that it imports. People commit `mcptools/` and `gentools/`, often with
 `git add -A`: bytecode stays out of the repository, whatever that ignores.
 """

@@ -6,8 +6,6 @@ ipybox's own environment does not change: the application installs packages for 
 tool `install_package`. The kernel's environment sets PIP_PYTHON, which makes pip run this program in place of itself
 (https://pip.pypa.io/en/stable/cli/pip/#cmdoption-python). The pip of a virtual environment that code created is not
 changed, and neither are commands that install nothing.
-
-It is guest code: code that avoids it has the rights of the kernel, and no more.
 """
 
 import argparse
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
-from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, PORT_VARIABLE, TOKEN_VARIABLE, InstallRequest
+from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, InstallRequest
 
 #: Options without effect here, without and with a value.
 _FLAGS = (
@@ -138,10 +136,9 @@ def _located(package: str, directory: Path) -> str:
 
 
 def _host() -> ConnectionPool:
-    host, port = os.environ.get(HOST_VARIABLE), os.environ.get(PORT_VARIABLE)
-    if not host or not port:
+    if not os.environ.get(HOST_VARIABLE):
         raise _UsageError("packages can't be installed from here: install them before the kernel starts")
-    return ConnectionPool(ServerAddress(host, int(port), os.environ.get(TOKEN_VARIABLE)))
+    return ConnectionPool(ServerAddress.of_kernel())
 
 
 def _other_environment(runner: str) -> Path | None:

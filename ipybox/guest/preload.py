@@ -26,12 +26,8 @@ THREADS_END = 0.2
 def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) -> bool:
     """Imports modules from the environment, and from the packages of the workspace.
 
-    A module that can't be imported is skipped: the import in a cell reports the error.
-
-    Args:
-        modules: The names of the modules.
-        packages: The directory of the packages.
-        problems: Gets the modules that are not preloaded, with the reason (`ipybox.guest.protocol`).
+    `problems` gets the modules that are not preloaded, with the reason (`ipybox.guest.protocol`). A module that can't
+    be imported is skipped: the import in a cell reports the error.
 
     Returns:
         Whether this process can be used. If not, it has imported no more after the last of `problems`.

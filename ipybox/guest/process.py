@@ -1,9 +1,8 @@
 """What gateway, template and kernel do to their own processes.
 
-/proc shows the memory in which a program found its arguments and environment. The application knows kernels by their
-command lines (`ipybox.kernel_mgr.limits.kernel_processes`), and the gateway knows forked children of kernels by the id
-in their environments (`ipybox.guest.strays`). So the template has space for a longer command line, and an id that
-kernels replace: the operating system shows a forked kernel with its own ones. See proc(5).
+The application knows kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), and the gateway
+knows forked children of kernels by the id in their environments (`ipybox.guest.strays`). /proc shows the memory in
+which a program found both, so the template has space for a longer command line, and an id that kernels replace.
 """
 
 import ctypes
@@ -47,10 +46,9 @@ def close_input() -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Makes the kernel (the operating system's) kill this process when its parent process ends.
+    """Makes the operating system kill this process when its parent process ends.
 
     Only Linux can do this; elsewhere ipykernel notices a missing parent by polling, within a second.
-    See prctl(2), PR_SET_PDEATHSIG.
     """
     if sys.platform != "linux":
         return
@@ -60,10 +58,9 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """Ends this process, which code forked off the kernel, at the end of the code, like a program.
+    """Ends this process, which code forked off the kernel, at the end of the code; Python has printed the error.
 
-    Otherwise it would return into the event loop of the kernel, and run a second one. Python has printed the error.
-    A child of `multiprocessing` runs no handlers of `atexit`, because they are the parent's.
+    Otherwise it would return into the kernel's event loop. Handlers of `atexit` are the parent's.
     """
     status = status_of(error)
     for stream in (sys.stdout, sys.stderr):
@@ -90,17 +87,15 @@ def status_of(error: BaseException | None) -> int:
 
 
 def limit_process(*, memory: int | None = None, processes: int | None = None) -> None:
-    """Limits this process and each of its children permanently: soft and hard limits are the same.
+    """Limits this process and each of its children permanently: one allocation too many is a MemoryError in the cell.
 
-    These limits apply first and are gentle: one allocation too many is a MemoryError in the cell. The application
-    monitors what a kernel and its children use together (`ipybox.kernel_mgr.limits`), where code can't reach it.
+    The application monitors what a kernel and its children use together (`ipybox.kernel_mgr.limits`).
 
     Args:
         memory: Bytes of private memory. It counts from the allocation on, used or not, thread stacks (8 MiB each)
             included; reserved address space and shared memory don't count. macOS does not enforce it.
-        processes: Processes that the application's limit monitor allows. Here it is a coarse second line against a fork
-            bomb that is faster than the monitor. Use it in a sandbox only: elsewhere it would count all processes of
-            the user.
+        processes: Processes that the monitor allows: a coarse second line against a fork bomb that is faster. Use it in
+            a sandbox only: elsewhere it would count all processes of the user.
     """
     _lower(resource.RLIMIT_CORE, 0)
     if memory is not None:

@@ -27,14 +27,11 @@ EXIT = "ipybox_exit"
 
 
 class ExitStatus(TypedDict):
-    """How the process of a kernel has ended.
+    """How the process of a kernel has ended."""
 
-    Attributes:
-        status: Its exit status; that of a signal is negative.
-        oom: Whether the operating system killed a process while it ran, because memory ran out.
-    """
-
+    #: Its exit status; that of a signal is negative.
     status: int
+    #: Whether the operating system killed a process while it ran, because memory ran out.
     oom: bool
 
 

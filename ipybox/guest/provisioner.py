@@ -1,7 +1,7 @@
 """How the gateway starts kernel processes, notices their end, and leaves nothing of them behind.
 
-On Linux, kernels are forked off the template (`ipybox.guest.template`). Elsewhere, or if there is no template, each is
-a new process. The gateway waits for both in the same way, because both are its children.
+On Linux, kernels are forked off the template (`ipybox.guest.template`). Elsewhere, or without a template, each is a new
+program. Both are children of the gateway.
 """
 
 import asyncio
@@ -106,11 +106,7 @@ class KernelProvisioner(LocalProvisioner):
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """Returns the exit status of the kernel process, or None while it runs.
-
-        Unlike the inherited method, it leaves the process to the thread that waits for it, because only that thread may
-        reap it.
-        """
+        """Returns the exit status of the kernel process, or None while it runs; only the thread that waits reaps it."""
         return 0 if self.process is None else self.process.returncode
 
     async def ended(self) -> None:
@@ -132,7 +128,7 @@ class KernelProvisioner(LocalProvisioner):
 
     @property
     def _connection(self) -> dict[str, Any]:
-        """The kernel's ports, and the keys of its messages, as JSON can hold them."""
+        """The kernel's ports, and the keys of its messages, for JSON."""
         info: dict[str, Any] = {**self.connection_info}
         return info | {"key": info["key"].decode()}
 

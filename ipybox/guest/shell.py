@@ -43,7 +43,7 @@ SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 
 
 class GuestDisplayHook(ZMQShellDisplayHook):
-    """Shows the value of a cell, even if its code has left a closed stream: flushes both streams first."""
+    """Shows the value of a cell, even if its code has left a closed stream."""
 
     def start_displayhook(self) -> None:
         """Starts the message that shows a value."""
@@ -52,7 +52,7 @@ class GuestDisplayHook(ZMQShellDisplayHook):
 
 
 class GuestDisplayPublisher(ZMQDisplayPublisher):
-    """Shows displays, even if the code has left a closed stream: flushes both streams first."""
+    """Shows displays, even if the code has left a closed stream."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         cast(Any, super()).__init__(*args, **kwargs)
@@ -153,9 +153,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     @contextmanager
     def _tee(self, channel: str) -> Generator[None]:
-        """Keeps no copy of the output: IPython keeps all of it for a history that the kernel does not have.
+        """Keeps no copy of the output for a history that the kernel does not have.
 
-        To do so it replaces `write` of the stream, which not all streams of user code permit.
+        IPython would replace `write` of the stream, which not all streams of user code permit.
         """
         yield
 
@@ -179,8 +179,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         """Runs an event loop between cells, or stops it.
 
         Raises:
-            UsageError: If it is that of a GUI toolkit: a kernel has no display. ipykernel starts it after the cell, so
-                the error would appear in the next cell's output.
+            UsageError: If it is that of a GUI toolkit: ipykernel would report it in the next cell's output.
         """
         if gui is not None and gui.startswith(GUI_TOOLKITS):
             raise UsageError(f"can't use the {gui} event loop: a kernel has no display")
@@ -204,9 +203,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         getattr(self.history_manager, "outputs", {}).clear()
 
     def abandon_execution(self) -> None:
-        """Prevents that the code of the current execution starts after its reply.
+        """Keeps the code of the current execution from starting after its reply.
 
-        ipykernel makes a task of it, and does not cancel the task if an interrupt comes before it waits for it.
+        ipykernel does not cancel its task if an interrupt comes before it waits for that.
         """
         self._abandoned = self._cells
 

@@ -5,7 +5,6 @@ its own text, and what it starts then asks no more. All other starts of programs
 audit hook (PEP 578), so that it holds for every thread and for forked children. An audit hook can't be removed.
 
 This is guest code, and a convenience: code that avoids it, with `ctypes` for example, has the rights of the kernel.
-Limiting those is up to the sandbox.
 """
 
 import functools
@@ -26,15 +25,7 @@ from IPython.core.magics import script
 
 from ipybox.guest.streams import mark_output
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
-from ipybox.guest.tools.protocol import (
-    HOST_VARIABLE,
-    PORT_VARIABLE,
-    SHELL_MAGIC_TOOL,
-    SHELL_PATH,
-    SHELL_TOOL,
-    TOKEN_VARIABLE,
-    ShellRequest,
-)
+from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL, SHELL_PATH, SHELL_TOOL, ShellRequest
 from ipybox.support.errors import ShellCommandError
 
 #: What is known about a program that is about to start; `cmd` is always there.
@@ -63,12 +54,7 @@ class _Expanded(str):
 
 
 def control_commands(shell: Any, *, escape_only: bool) -> None:
-    """Makes all code of this process ask before it starts a program. Nothing can undo it.
-
-    Args:
-        shell: The kernel's shell.
-        escape_only: Whether only shell escapes may start programs.
-    """
+    """Makes all code of this process ask before it starts a program. Nothing can undo it."""
     gate = CommandGate(escape_only)
     guard_escapes(shell, gate)
     guard_script_magics(shell, gate)
@@ -77,18 +63,11 @@ def control_commands(shell: Any, *, escape_only: bool) -> None:
 
 
 class CommandGate:
-    """Asks the application before a program starts.
-
-    Args:
-        escape_only: Whether only shell escapes may start programs.
-    """
+    """Asks the application before a program starts, or lets only shell escapes start programs."""
 
     def __init__(self, escape_only: bool):
         self._escape_only = escape_only
-        address = ServerAddress(
-            os.environ[HOST_VARIABLE], int(os.environ[PORT_VARIABLE]), os.environ.get(TOKEN_VARIABLE)
-        )
-        self._pool = ConnectionPool(address)
+        self._pool = ConnectionPool(ServerAddress.of_kernel())
 
     @contextmanager
     def escape(self, tool_name: str, command: Command) -> Generator[None]:

@@ -2,13 +2,13 @@
 
 Python runs the handler of a signal between two of its own instructions. Two things would make a kernel miss one:
 
-- A signal that comes just before a system call, or in another thread, does not end that call: on a busy machine a cell
-  would sleep on for a minute. Therefore a thread interrupts the calls of the main thread again, a few times.
-- In a finalizer or a callback of a weak reference, Python reports an exception and continues, a KeyboardInterrupt, too.
-  The thread then sends the interrupt again.
+- A signal that comes just before a system call, or in another thread, does not end that call: a cell would sleep on.
+  Therefore a thread interrupts the calls of the main thread again, a few times.
+- In a finalizer or a callback of a weak reference, Python reports a KeyboardInterrupt and continues. The thread then
+  sends the interrupt again.
 
 In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt where it
-is, as in a cell without `await`: ipykernel would cancel it at its next `await`, which may never come.
+is: ipykernel would cancel it at its next `await`, which may never come.
 https://github.com/ipython/ipykernel/issues/1239
 
 https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers
@@ -46,11 +46,7 @@ COROUTINES = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENE
 
 
 class SignalWatch:
-    """Watches the signals of this process, whose main thread must create it.
-
-    Args:
-        loop: The event loop of the main thread. Each signal wakes it.
-    """
+    """Watches the signals of this process. The main thread must create it; each signal wakes its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop

@@ -28,12 +28,7 @@ K = TypeVar("K", bound=Kernel)
 
 
 class Spare(Generic[K]):
-    """Keeps one kernel ready, and makes another one after that was taken, when the gateway is idle.
-
-    Args:
-        make: Returns a new kernel that waits for its session.
-        discard: Ends a kernel.
-    """
+    """Keeps one kernel ready, and makes another one after that was taken, when the gateway is idle."""
 
     def __init__(self, make: Callable[[], Awaitable[K]], discard: Callable[[K], Awaitable[object]]):
         self._make = make
@@ -45,7 +40,7 @@ class Spare(Generic[K]):
         self._active = 0.0
 
     def note_activity(self) -> None:
-        """Notes something that a spare kernel must not delay."""
+        """Postpones the start of a spare kernel, which must not delay others."""
         loop = asyncio.get_running_loop()
         self._active = loop.time()
         if self._making is None and self._timer is None:

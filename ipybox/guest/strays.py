@@ -1,11 +1,10 @@
 """Processes that a kernel has started and that must not outlive it, including daemons and processes of other sessions.
 
-The gateway is the parent of all orphans below it, so that each of them stays its descendant. A process belongs to the
-kernel that it is below, or that its environment names. Other processes, which were never seen below a kernel, end with
-the gateway. Only Linux reports all this; elsewhere, kernels end with their process group.
+The gateway is the parent of all orphans below it. A process belongs to the kernel that it is below, or that its
+environment names; others end with the gateway. Only Linux reports this; elsewhere, kernels end with their group.
 
-In a sandbox, /proc may have other ids than the system calls of this process, because `apply-seccomp` of srt creates a
-namespace of process ids without mounting a /proc for it. Here, ids are those of /proc until a system call needs them.
+In a sandbox, /proc may have other ids than system calls, because `apply-seccomp` of srt creates a namespace of process
+ids without mounting a /proc for it. Here, ids are those of /proc until a system call needs them.
 """
 
 import asyncio
@@ -27,12 +26,10 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
-    """Makes orphans below this process its children, daemons too, so that none of them leaves its process tree.
-
-    Call it in the main thread. Only Linux can do this; elsewhere it does nothing.
+    """Makes orphans below this process its children, daemons too; on other systems than Linux, does nothing.
 
     Args:
-        loop: The event loop that reaps orphans when they end; it takes over SIGCHLD.
+        loop: The event loop of the main thread. It takes over SIGCHLD, and reaps orphans when they end.
         own: Returns the ids of the children that are reaped elsewhere.
     """
     if sys.platform != "linux":
@@ -42,7 +39,7 @@ def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[i
 
 
 def has_children() -> bool:
-    """Whether this process has children, or may have some where the system does not report that."""
+    """Whether this process may have children."""
     return sys.platform != "linux" or bool(_children(_this()))
 
 
@@ -53,14 +50,12 @@ def below_child(pid: int) -> set[int]:
 
 
 def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] = ()) -> None:
-    """Kills the processes that a child of this process has started, until there are no more.
-
-    What is below another kernel belongs to that. It is not looked at, as there may be thousands of such processes.
+    """Kills the processes that a kernel has started, until there are no more.
 
     Args:
-        kernel_id: The value that the environment of its processes contains.
-        kernels: The ids of this kernel, which has ended, and of all others.
-        seen: Processes below it before.
+        kernel_id: The id that the environment of its processes contains.
+        kernels: The process ids of all kernels. What is below them is not looked at: it may be thousands of processes.
+        seen: Processes that were below it.
     """
     marker = f"{KERNEL_ID}={kernel_id}".encode()
 

@@ -2,16 +2,13 @@
 
 ipykernel buffers stdout and stderr separately, and a thread of its own would read the output of child processes and C
 libraries from the file descriptors. Alternating writes would arrive as all of one stream and then all of the other, and
-the output of a child process, in one of fifty cells, after the end of its cell. Forked children of the kernel itself
-write to the file descriptors, too.
+the output of a child process, in one of fifty cells, after the end of its cell.
 
-What is written to the file descriptors of stdout and stderr is output of the cell, too. ipykernel's own streams name
-another descriptor, the one that the kernel process was started with. What code hands to a child process that way
+ipykernel's own streams name the descriptor that the kernel process was started with. What a child process writes there
 (`subprocess.run(..., stdout=sys.stdout)`) would never reach the cell.
 
-Output and tool calls reach the application on separate ways. Therefore, marks in the output show where in it a tool was
-called: a call names the last mark before it, and the application asks for approval after it has yielded the output
-before that mark.
+Output and tool calls reach the application on separate ways. A call names the last mark in the output before it, and
+the application asks for approval after it has yielded the output before that mark.
 """
 
 import codecs
@@ -41,9 +38,7 @@ def flush(stream: Any, without_thread: Callable[[], None]) -> None:
     In ipykernel's own flush, that thread sets an event. An interrupt of `Event.wait` at the wrong place would leave the
     lock of the event locked, and the thread would wait for it for ever. A plain lock has no such place.
 
-    Args:
-        stream: A stream of ipykernel.
-        without_thread: What to call instead where there is no such thread, or this is it.
+    Where there is no such thread, or this is it, calls `without_thread` instead.
     """
     publisher = stream.pub_thread
     if publisher is None or not publisher.thread.is_alive() or publisher.thread is threading.current_thread():
@@ -109,11 +104,6 @@ class OutputOrder:
 
     A write to a stream first collects what others have written to the streams' file descriptors, and flushes the stream
     that was written to before it. A thread collects while no code writes or flushes.
-
-    Args:
-        session: Creates the kernel's messages.
-        thread: Sends the kernel's output.
-        streams: Its stdout and stderr.
     """
 
     def __init__(self, session: Any, thread: Any, *streams: Any):
@@ -144,9 +134,9 @@ class OutputOrder:
         self._has_output = True
 
     def mark(self) -> int:
-        """Marks the end of the output until now, and returns the number of the mark. Any thread may call this.
+        """Returns the number of a new mark at the end of the output, or of the last one if there was no output since.
 
-        Without output since the last mark, returns that one.
+        Any thread may call this.
         """
         if os.getpid() == self._process:  # a forked child writes to file descriptors, which its parent reads
             self._drain()

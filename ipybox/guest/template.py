@@ -1,22 +1,18 @@
 """The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
 
-The gateway forks it (`fork_template`) when both have imported what they have in common. These modules are then
-imported, and in memory, once. It happens before the gateway holds what kernels must not have: the link to the
-application, and its token. At that moment the process has one thread, no event loop and no ZeroMQ context, because a
-fork copies none of these in a usable state. The template keeps to that: it runs no code of users and imports nothing
-from the workspace.
+The gateway forks it (`fork_template`) when both have imported what they have in common, and before the gateway holds
+what kernels must not have: the link to the application, and its token. At that moment the process has one thread, no
+event loop and no ZeroMQ context, because a fork copies none of these in a usable state. The template runs no user code.
 
-What a fork can't change needs a new program: variables that are read when a process starts, and modules that were
-imported. Then the template executes itself, under the same id and with the same socket:
+Where variables differ that are read when a process starts, or modules must be imported again, the template executes
+itself, under the same id and with the same socket:
 
     python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
 
-MODULES are more modules to import, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that an earlier try
-found unfit, as JSON. The arguments at the end are empty: they reserve space for the command lines of kernels
-(`ipybox.guest.process`).
+MODULES are to be preloaded, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that could not be, as
+JSON. Empty arguments at the end reserve space for the command lines of kernels (`ipybox.guest.process`).
 
-Gateway (`ipybox.guest.template_client`) and template talk over a `SOCK_SEQPACKET` pair, in JSON. The end of the gateway
-ends the template.
+Gateway (`ipybox.guest.template_client`) and template talk over a `SOCK_SEQPACKET` pair, in JSON.
 
 - template → gateway, when it has imported its modules: those of PROBLEMS, with the reason.
 - gateway → template, with one end of a stream socket pair: the command line of a new kernel. The template forks, and
@@ -101,16 +97,12 @@ KERNEL_MODULES = (
 
 
 class KernelRequest(TypedDict):
-    """What to start.
+    """What to start."""
 
-    Attributes:
-        connection: The kernel's ports, and the keys of its messages.
-        environment: The whole environment.
-        directory: The working directory.
-    """
-
+    #: The kernel's ports, and the keys of its messages.
     connection: dict[str, Any]
     environment: dict[str, str]
+    #: The working directory.
     directory: str
 
 
@@ -121,12 +113,12 @@ def fork_template(
     command line. Until then, the application could take it for a process that code has started.
 
     Args:
-        environment: The environment of kernels, without what differs from kernel to kernel.
-        directory: Where files of kernels are, whose paths are in their command lines.
-        modules: More modules to import.
+        environment: The environment of all kernels.
+        directory: The directory of kernels' files.
+        modules: Modules to preload.
 
     Returns:
-        The id of the new process, and the socket to it; None if it can't be forked, and on systems whose libraries do
+        The id of the new process, and the socket to it; None if it can't be forked, or other systems' libraries would
         not survive that. https://github.com/python/cpython/issues/77906
     """
     with gc_paused(own=True):
@@ -165,7 +157,7 @@ def become_template(
     arguments: list[str],
     environment: Mapping[str, str],
 ) -> None:
-    """Makes this process the template, as if it had been started as a program, and runs it."""
+    """Makes this process the template, and runs it."""
     command = [sys.executable, "-P", "-m", "ipybox.guest.template", *arguments]
     environment = {**environment, KERNEL_ID: PLACEHOLDER, "JPY_PARENT_PID": str(os.getppid())}
     if at_start(environment) != at_start(os.environ):
@@ -193,7 +185,7 @@ def main() -> None:
 
 
 def run_template(control: socket.socket) -> None:
-    """Imports what kernels need, and answers requests; `main` has the rest."""
+    """Imports what kernels need, and answers requests."""
     protect_process()
     environment = dict(os.environ)
     # Before all others, so that it is the last one to run; but `logging` was imported earlier.
@@ -242,12 +234,7 @@ def execute(
 
 
 def serve(control: socket.socket, environment: dict[str, str]) -> tuple[socket.socket, list[str]]:
-    """Forks a process for each request; returns in forked processes only, with the socket and the command line.
-
-    Args:
-        control: The socket to the gateway.
-        environment: The environment of a new template.
-    """
+    """Forks a process for each request; returns in forked processes only, with the socket and the command line."""
     while True:
         message, fds, _, _ = socket.recv_fds(control, MAX_BYTES, 1)
         if not message:
@@ -270,8 +257,8 @@ def serve(control: socket.socket, environment: dict[str, str]) -> tuple[socket.s
 def fork_orphan(command: list[str]) -> int:
     """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
 
-    The process shows its command line before the gateway adopts it: else the application could take it for a process
-    that has left its kernel. It has been adopted when this returns its id.
+    It shows its command line before it is adopted: else the application could take it for a process that has left its
+    kernel.
 
     Raises:
         OSError: If it can't be forked.
@@ -297,11 +284,7 @@ def fork_orphan(command: list[str]) -> int:
 def run_kernel(channel: socket.socket, command: list[str], template_environment: dict[str, str]) -> None:
     """Reads the request and runs the kernel until it ends.
 
-    Args:
-        channel: The socket of the request; nothing of the kernel starts before the request is complete.
-        command: The command line that would start the kernel as a program.
-        template_environment: The environment with which the template was started. What libraries have set since then
-            stays, as they set it in each kernel.
+    Variables that libraries have set since the template was started stay, as they set them in each kernel.
     """
     from ipybox.guest import kernel
     from ipybox.guest.last_output import KernelOutput

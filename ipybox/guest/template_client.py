@@ -1,6 +1,6 @@
 """The gateway's side of the template process: has kernels forked off it.
 
-The socket to the template is the only descriptor that both share. See `ipybox.guest.template`.
+See `ipybox.guest.template`.
 """
 
 import asyncio
@@ -28,20 +28,15 @@ IMPORT_TIMEOUT = 10.0
 
 
 class ForkedProcess:
-    """A forked process, a child of the gateway that waits for its request; with the part of `Popen` that Jupyter uses.
-
-    Attributes:
-        pid: Its process id, and that of its group.
-        channel: The socket on which it waits.
-        returncode: Its exit status, once `wait` has returned.
-        imported: What the operating system says about the packages that its template may have imported.
-    """
+    """A forked process, a child of the gateway and leader of its group, with the part of `Popen` that Jupyter uses."""
 
     def __init__(self, pid: int, channel: socket.socket, imported: object):
         self.pid = pid
-        self.returncode: int | None = None
-        self.imported = imported
+        #: The socket on which it waits for its request.
         self.channel = channel
+        #: The state of the packages that its template may have imported.
+        self.imported = imported
+        self.returncode: int | None = None
 
     @property
     def runs(self) -> bool:
@@ -54,16 +49,14 @@ class ForkedProcess:
     def wait(self) -> int:
         """Waits until the process ends, and returns its exit status; 0 if that is unknown, like `Popen`."""
         if self.returncode is None:
-            try:
+            status = 0
+            with suppress(ChildProcessError):
                 _, status = os.waitpid(self.pid, 0)
-            except ChildProcessError:
-                self.returncode = 0
-            else:
-                self.returncode = os.waitstatus_to_exitcode(status)
+            self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def kill(self) -> None:
-        """Kills the process, if it has not ended."""
+        """Kills the process."""
         if self.runs:
             self.send_signal(signal.SIGKILL)
 
@@ -77,17 +70,13 @@ class ForkedProcess:
 class KernelTemplate:
     """The template process. If it is lost, the log has the reason, and kernels start as programs from then on.
 
-    Args:
-        pid: Its process id.
-        control: The socket over which kernels are requested.
-        preload: More modules that it imports (`ipybox.guest.preload`). If the packages of the workspace have changed,
-            it imports them anew for the next kernel.
+    It imports the modules of `preload` again for the next kernel if the packages of the workspace have changed.
     """
 
     def __init__(self, pid: int, control: socket.socket, preload: Sequence[str] = ()):
         self._preload = list(preload)
         self._packages = packages_dir(Path.cwd())
-        #: What the operating system says about the packages that the process may have imported.
+        #: The state of the packages that the process may have imported.
         self._imported = self._installed()
         self._lock = asyncio.Lock()
         self._process = ForkedProcess(pid, control, None)
@@ -102,9 +91,6 @@ class KernelTemplate:
         """Returns a new process, which waits for its request; None if it can't be forked, or the template imports yet.
 
         Register the process before you await anything, because other children of the gateway are reaped.
-
-        Args:
-            command: The command line that would start the kernel as a program.
         """
         async with self._lock:
             try:
@@ -172,11 +158,10 @@ class KernelTemplate:
 
     def _installed(self) -> tuple[int, int] | None:
         """Returns what changes when a package is installed: the directory is replaced as a whole."""
-        try:
+        with suppress(OSError):
             found = self._packages.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+            return found.st_ino, found.st_mtime_ns
+        return None
 
     def _end(self) -> None:
         if self._control is not None:

@@ -124,8 +124,7 @@ def _shorten_traceback(first: TracebackType | None) -> None:
 def release_what_ran_out(error: BaseException) -> None:
     """Clears the variables of functions that failed because descriptors or memory ran out.
 
-    They stay in `sys.last_traceback` until the next error, with files or memory that nothing else refers to: code could
-    not close them.
+    Otherwise they would stay in `sys.last_traceback` until the next error.
     """
     if any(isinstance(link, MemoryError) or getattr(link, "errno", None) in NO_DESCRIPTORS for link in _chain(error)):
         for link in _chain(error):
@@ -138,9 +137,8 @@ def release_what_ran_out(error: BaseException) -> None:
 def count_source_lines(frame: FrameType) -> int:
     """Returns how many lines the source of a frame has, also if the source is a cell, which is in no file.
 
-    IPython counts the lines of the file. For cells it finds no lines, treats them as sources of more than 10,000 lines,
-    and shows them in its fast way, which has the wrong lines for comprehensions, and the line that a frame has reached
-    since.
+    IPython finds no lines of cells, treats them as sources of more than 10,000 lines, and shows them in its fast way,
+    which has the wrong lines for comprehensions, and the line that a frame has reached since.
 
     https://github.com/ipython/ipython/blob/9.18.1/IPython/core/ultratb.py#L910
     """

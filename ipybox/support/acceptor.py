@@ -21,8 +21,8 @@ RETRY_INTERVAL = 0.1
 class Acceptor:
     """Passes each connection of a listening socket to a callback, until `stop`.
 
-    If the system has no free descriptor or memory, connections wait in the socket's backlog until it has. The callback
-    runs in the acceptor's thread and owns the connection, which does not block; the thread closes the listening socket.
+    Without a free descriptor or memory, connections wait in the socket's backlog. The callback runs in the acceptor's
+    thread and owns the connection, which does not block; the thread closes the listening socket.
 
     Raises:
         OSError: If the system lacks descriptors or threads. `listener` stays open.

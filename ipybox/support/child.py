@@ -26,9 +26,7 @@ TERMINATE_GRACE = 2.0
 async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:
     """Ends a child that leads a process group and has been told to end, with the group; returns its exit status.
 
-    Args:
-        process: The child.
-        timeout: Seconds for it to end by itself before it gets SIGTERM.
+    It gets SIGTERM after `timeout` seconds.
     """
     for wait, number in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
         with suppress(TimeoutError):
@@ -44,10 +42,6 @@ class StderrLines:
     """Reads a pipe until `close`, or until everybody has closed its other end.
 
     It is not asyncio's pipe: asyncio would consider a process running until every holder of that has ended.
-
-    Args:
-        name: What the process is, for the log at level DEBUG.
-        echo: Whether what it writes goes to this process's stderr, too.
     """
 
     def __init__(self, name: str, *, echo: bool = False):

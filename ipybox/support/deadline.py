@@ -1,7 +1,7 @@
 """Time limits that cover several waits, and a lock whose wait counts towards them. Executions use both.
 
-An expired timer alone does not end a wait: an application that blocks its event loop, or a process that was stopped for
-a while, sees answers and expired timers at the same time, and answers that have arrived must count.
+An application that blocks its event loop, or a process that was stopped for a while, sees answers and expired timers at
+the same time, and answers that have arrived must count.
 """
 
 import asyncio
@@ -55,8 +55,7 @@ class Deadline:
     async def limit(self) -> AsyncGenerator[None]:
         """Raises TimeoutError at the deadline; only one context at a time.
 
-        If the event loop was blocked then, data that has arrived is processed first. Use it around a wait, never around
-        a `yield`: the consumer would get the cancellation.
+        Use it around a wait, never around a `yield`: the consumer would get the cancellation.
         """
         loop = asyncio.get_running_loop()
         try:

@@ -14,10 +14,7 @@ SESSION_DESCRIPTORS = 24
 
 
 def allow_descriptors(count: int) -> None:
-    """Raises the soft limit of open descriptors to `count`, as far as the hard limit permits, and logs if it does not.
-
-    Processes that this one starts inherit the limit.
-    """
+    """Raises the soft limit of open descriptors to `count`, or logs that the hard limit does not permit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= count:
         return

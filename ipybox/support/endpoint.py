@@ -79,9 +79,8 @@ class Endpoint:
     def session(self) -> aiohttp.ClientSession:
         """Returns a new HTTP session for this endpoint, which the caller closes.
 
-        The session ignores proxy settings of the environment. It does not trust the component: it follows no
-        redirection, because a guest could redirect requests anywhere, and decompresses nothing. Read answers with
-        `read_answer`.
+        It does not trust the component: it follows no redirection, which could lead anywhere, and decompresses nothing.
+        Read answers with `read_answer`.
         """
         tracing = aiohttp.TraceConfig()
         if self.token or self.dial is None:

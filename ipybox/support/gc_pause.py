@@ -1,7 +1,6 @@
 """Saves garbage collection where it takes time and frees nothing: during large imports, and as the process exits.
 
-It has an effect only in ipybox's own processes (the MCP server, kernel gateways and kernels), and never in an
-application that imports ipybox.
+It has an effect only in ipybox's own processes, and never in an application that imports ipybox.
 """
 
 import gc
@@ -19,9 +18,9 @@ def mark_own_process() -> None:
 
 @contextmanager
 def gc_paused(*, own: bool = False) -> Generator[None]:
-    """Pauses garbage collection, for all threads; objects alive at the end move to the oldest generation.
+    """Pauses garbage collection; objects alive at the end move to the oldest generation.
 
-    Unless the process is certainly ipybox's own, nothing is paused before `mark_own_process`.
+    Unless `own` says that the process is ipybox's own, nothing is paused before `mark_own_process`.
     """
     enabled = gc.isenabled() and (own or _own_process)
     if enabled:
@@ -38,10 +37,7 @@ def gc_paused(*, own: bool = False) -> Generator[None]:
 
 
 def skip_collection_at_exit() -> None:
-    """Ends garbage collection, because Python would scan all objects as the process exits, for more than 0.1 s.
-
-    Handlers of `atexit` still run, and Python still waits for threads.
-    """
+    """Ends garbage collection, because Python would scan all objects as the process exits, for more than 0.1 s."""
     if _own_process:
         gc.freeze()
         gc.disable()

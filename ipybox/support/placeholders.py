@@ -1,7 +1,7 @@
 """`${NAME}` placeholders in MCP server parameters.
 
-People keep secrets out of what they register and generate: the parameters say `${GITHUB_TOKEN}`, and the
-value is filled in on the host, when a server is started. `$NAME` and `{NAME}` are ordinary text.
+They keep secrets out of what people register and generate; the value is filled in on the host, when a server is
+started. `$NAME` and `{NAME}` are ordinary text.
 """
 
 import re

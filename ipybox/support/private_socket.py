@@ -39,7 +39,7 @@ def _unfinished() -> Generator[socket.socket]:
 
 @contextmanager
 def _address(path: Path) -> Generator[str]:
-    """Yields an address of about 30 bytes; an address can have 103 or more, by system."""
+    """Yields an address of about 30 bytes; the limit is 103 on some systems."""
     if sys.platform != "linux":
         yield str(path)
         return

@@ -1,9 +1,8 @@
 """Safe access to directories that untrusted code can write: links planted there are not followed.
 
-Code in the sandbox can replace a directory of the workspace by a link at any moment, also between a check and the
-checked action. So a directory is opened once, component by component without following links, and all actions in it are
-relative to its descriptor: even if its path changes, it stays the same directory. No function here blocks, as opening a
-planted pipe would.
+Code in the sandbox can replace a directory of the workspace by a link at any moment. So a directory is opened once,
+component by component without following links, and all actions in it are relative to its descriptor. No function here
+blocks, as opening a planted pipe would.
 """
 
 import errno

@@ -1,8 +1,8 @@
 """Private directories for files that the host needs only for a while, out of reach of code in a sandbox.
 
-They are next to the state directory, not in a temporary one: settings of the sandbox may let code write `/tmp`, and
-`TMPDIR` may be in the workspace. The sandbox hides all of them from code, except the part that is code's own. A process
-locks each of its directories; the next process that creates one removes those without a lock.
+Settings of the sandbox may let code write `/tmp`, and `TMPDIR` may be in the workspace: they are next to the state
+directory. The sandbox hides all of them, except the part that is code's own. A process locks each of its directories;
+the next process that creates one removes those without a lock.
 """
 
 import fcntl

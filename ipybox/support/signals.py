@@ -1,8 +1,7 @@
 """The signals that a new process blocks and ignores.
 
-It inherits both from the process that starts it, and Python changes neither: a shell's background jobs ignore SIGINT,
-supervisors block signals to wait for them, and daemons ignore SIGCHLD. An interrupt would then not end a cell, SIGTERM
-would end no program, and the exit status of a child would be lost.
+It inherits both: a shell's background jobs ignore SIGINT, supervisors block signals to wait for them, and daemons
+ignore SIGCHLD. An interrupt would then not end a cell, and the exit status of a child would be lost.
 """
 
 import signal

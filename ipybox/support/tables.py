@@ -46,12 +46,7 @@ _DTYPE = re.compile(
 
 
 def encode_table(name: str, kind: str, value: Any) -> bytes:
-    """Returns a table as bytes.
-
-    Args:
-        name: The name of the variable.
-        kind: The library of the table, one of `KINDS`.
-        value: The table.
+    """Returns a table of the library `kind`, one of `KINDS`, as bytes.
 
     Raises:
         VariableError: If pyarrow is missing, or the table can't be sent; the message says what to do.
@@ -76,11 +71,7 @@ def decode_table(name: str, kind: str, data: bytes, *, any_table: bool) -> Any:
     number of its rows and of its Python objects is limited, because columns of nulls take no bytes. pandas' metadata,
     which `to_pandas` would evaluate as literals and parse as dtypes, is replaced by what is known of it.
 
-    Args:
-        name: The name of the variable.
-        kind: The library of the table, one of `KINDS`.
-        data: The table as `encode_table` returns it.
-        any_table: Whether it becomes a pyarrow.Table if its library is missing here.
+    With `any_table`, it becomes a pyarrow.Table if its library is missing here.
 
     Raises:
         VariableError: If a library is missing, or the table is not valid.

@@ -15,8 +15,8 @@ T = TypeVar("T")
 class TaskSet:
     """The background tasks of one owner. A task that fails is logged.
 
-    A caller may be cancelled at any wait, more than once, and anyio cancels it again at each wait until it has left the
-    cancelled scope. Work that must not stop half way gets its own task: `finish` and `undo`.
+    A caller may be cancelled more than once; anyio does so at each wait. Work that must not stop half way gets its own
+    task: `finish` and `undo`.
     """
 
     def __init__(self) -> None:

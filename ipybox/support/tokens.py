@@ -1,8 +1,7 @@
 """Tokens of the components that listen on a port, stored the same way as Jupyter's own tokens.
 
-A component that listens writes its token to a file in Jupyter's runtime directory that only the same user can
-read; a client on the same machine finds it there by kind and port. Both sides of the trust boundary use this module,
-so it imports only small modules.
+A component that listens writes its token to a file in Jupyter's runtime directory that only the same user can read; a
+client on the same machine finds it there by kind and port.
 """
 
 import contextlib

@@ -38,15 +38,10 @@ _INT_LIMIT = 10**MAX_INT_DIGITS
 
 @dataclass(frozen=True)
 class EncodedVariable:
-    """A variable on its way.
-
-    Attributes:
-        name: Its name.
-        encoding: `JSON`, or the kind of table, see `ipybox.support.tables.KINDS`.
-        data: The value.
-    """
+    """A variable on its way."""
 
     name: str
+    #: `JSON`, or the kind of table, see `ipybox.support.tables.KINDS`.
     encoding: str
     data: bytes
 
@@ -106,11 +101,7 @@ def encode(name: str, value: Any) -> EncodedVariable:
 def decode(variable: EncodedVariable, *, any_table: bool = False) -> Any:
     """Returns the value of a variable from the other side, which is not trusted.
 
-    JSON is limited in bytes, values and depth. Tables: see `ipybox.support.tables.decode_table`.
-
-    Args:
-        variable: The variable.
-        any_table: Whether a table becomes a pyarrow.Table if its own library is missing here.
+    JSON is limited in bytes, values and depth. Tables, and `any_table`: see `ipybox.support.tables.decode_table`.
 
     Raises:
         VariableError: If its data is not valid, or a library for tables is missing.

@@ -1,7 +1,6 @@
 """How the person set up this ipybox, so that messages name a setting that this person can change.
 
-Users of a Claude Code plugin set options of the plugin, and have no command line; applications set parameters. Standard
-library only: the plugins use it before anything is installed.
+Standard library only: the plugins use it before anything is installed.
 """
 
 import os

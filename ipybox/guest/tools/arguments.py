@@ -19,13 +19,7 @@ _NUMPY: dict[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": f
 
 
 class ArgumentError(ValueError):
-    """A value among the arguments of a tool can't be sent as JSON.
-
-    Attributes:
-        place: Where it is; empty for all arguments.
-        value: The value.
-        problem: Why, and what to do.
-    """
+    """A value among the arguments of a tool can't be sent as JSON; the place is empty for all arguments."""
 
     def __init__(self, place: Place, value: Any, problem: str):
         super().__init__(f"{place_text(place) if place else 'the arguments'} {problem}")

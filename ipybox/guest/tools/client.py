@@ -17,9 +17,7 @@ from ipybox.guest.tools.content import render, show_beside_structured
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import (
     DEFAULT_PORT,
-    HOST_VARIABLE,
     MODELS_PATH,
-    PORT_VARIABLE,
     RESET_PATH,
     RUN_PATH,
     TOKEN_VARIABLE,
@@ -48,8 +46,8 @@ class ToolRunner:
         host: Host of the tool server.
         port: Port of the tool server.
         seal: Proof that the parameters were registered; calls of a sandboxed kernel need it.
-        token: The tool server's token. By default that of the environment variable `TOOL_SERVER_TOKEN`, or else the one
-            that the tool server has published for this user (`ipybox.support.tokens`), read again for each connection.
+        token: The tool server's token; by default that of `TOOL_SERVER_TOKEN`, or else the one that the tool server has
+            published for this user, read again for each connection.
     """
 
     def __init__(
@@ -71,7 +69,8 @@ class ToolRunner:
     @classmethod
     def from_env(cls, server_name: str, server_params: dict[str, Any], seal: str | None = None) -> Self:
         """Returns a runner for the tool server that the environment names, as it does in a kernel."""
-        return cls(server_name, server_params, *_place(), seal=seal)
+        address = ServerAddress.of_kernel()
+        return cls(server_name, server_params, address.host, address.port, seal=seal)
 
     @overload
     def tool(self, tool: Callable[P, R], /) -> "Tool[P, R]": ...
@@ -178,7 +177,7 @@ def infer_models(samples: bytes) -> str:
     Raises:
         ToolRunnerError: If the tool server can't be reached, refuses the samples, or infers nothing.
     """
-    address = _address(*_place(), None)
+    address = ServerAddress.of_kernel()
     with _reaching(address):
         answer = ConnectionPool(address).request("POST", MODELS_PATH, samples)
     models = cast(dict[str, Any], _decoded(*answer, "infer_models")).get("models")
@@ -193,10 +192,6 @@ def _json(request: RunRequest) -> bytes:
 
 def _address(host: str, port: int, token: str | None) -> ServerAddress:
     return ServerAddress(host, port, token or os.environ.get(TOKEN_VARIABLE))
-
-
-def _place() -> tuple[str, int]:
-    return os.environ.get(HOST_VARIABLE, "localhost"), int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
 
 
 @contextmanager

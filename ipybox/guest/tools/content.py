@@ -1,8 +1,7 @@
 """A tool result as code in the kernel gets it: text, with images shown in the cell and other data saved to files.
 
 Files are in `toolfiles/` of the kernel's working directory, which git ignores, named by their tool and numbered:
-`get_chart-001.svg`. Other threads and kernels may write there at the same time. If the directory is a link, which code
-or a cloned repository may bring, it is not followed.
+`get_chart-001.svg`. Other threads and kernels may write there at the same time. A link in its place is not followed.
 
 https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result
 """
@@ -62,8 +61,7 @@ def render(content: list[dict[str, Any]], tool_name: str, *, show: bool = True) 
 def show_beside_structured(content: list[dict[str, Any]], tool_name: str) -> None:
     """Shows or saves content that came with structured content, and prints the paths of files, as no text is returned.
 
-    Text blocks are dropped: the structured content "SHOULD" be in one of them, and the specification treats both as
-    forms of the same result. Code that gets the data needs no prose about it, and text printed in each round of a loop
+    Text blocks are dropped: the structured content "SHOULD" be in one of them, and text printed in each round of a loop
     would drown the code's own output.
     """
     for block in content:

@@ -1,8 +1,8 @@
 """One HTTP/1.1 request and its response, for blocking and for asyncio sockets alike.
 
-This runs in the kernel for each tool call, and supports only the part of HTTP/1.1 (RFC 9112) that the tool server uses,
-which gives the length of all its responses. A complete parser (h11) costs a tool call 0.2 ms more, a sixth of a call.
-`HTTPConnection` does no I/O; the pool moves its bytes in two ways, and keeps connections for the next request.
+It supports only the part of HTTP/1.1 (RFC 9112) that the tool server uses, which gives the length of all its responses.
+A complete parser (h11) costs a tool call 0.2 ms more, a sixth of a call. `HTTPConnection` does no I/O; the pool moves
+its bytes in two ways, and keeps connections for the next request.
 """
 
 import asyncio
@@ -14,6 +14,9 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
+
+from ipybox.guest.tools.protocol import DEFAULT_PORT, HOST_VARIABLE, PORT_VARIABLE, TOKEN_VARIABLE
 
 RECEIVE_BYTES = 1 << 18
 MAX_HEAD_BYTES = 1 << 16
@@ -32,6 +35,12 @@ class ServerAddress:
     host: str
     port: int
     token: str | None
+
+    @classmethod
+    def of_kernel(cls) -> Self:
+        """Returns the address that the environment names, as it does in a kernel."""
+        host, port = os.environ.get(HOST_VARIABLE, "localhost"), int(os.environ.get(PORT_VARIABLE, DEFAULT_PORT))
+        return cls(host, port, os.environ.get(TOKEN_VARIABLE))
 
     def find_token(self) -> str | None:
         """Returns the token, read again for each connection, because a restarted server has a new one."""
@@ -102,11 +111,7 @@ class HTTPConnection:
 
 
 def _parse_head(head: str) -> tuple[int, int, bool]:
-    """Returns status, length of the body, and whether the connection stays, from the head of a response.
-
-    Raises:
-        ConnectionError: If it is not HTTP/1.1, or does not give the length.
-    """
+    """Returns status, length of the body, and whether the connection stays, from the head of a response."""
     status_line, *lines = head.split("\r\n")
     status = STATUS_LINE.match(status_line)
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -209,7 +209,7 @@ def wire(params: Input) -> dict[str, Any]:
     """Returns the arguments as they are sent: original names, only what was set, and JSON only if that was checked.
 
     Raises:
-        ValidationError: If the schema rejects them for a reason beyond types; a nested model may have changed since.
+        ValidationError: If the schema rejects them for a reason beyond types.
         ArgumentError: If they are checked, and one of them can't be converted to JSON.
         TypeError: If they are not `Params`.
     """
@@ -225,11 +225,7 @@ def wire(params: Input) -> dict[str, Any]:
 
 
 def _converted(model: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a model as JSON.
-
-    Raises:
-        ValidationError: If one of them can't be converted; it names the place.
-    """
+    """Returns the values of a model as JSON; a ValidationError names the place of one that can't be converted."""
     try:
         return as_json(values)
     except ArgumentError as exc:

@@ -3,8 +3,7 @@
 `POST /run` accepts a `RunRequest` and answers with a `RunReply`. Three more are for kernels only: `POST /install`
 accepts an `InstallRequest` and answers with a `RunReply` whose content reports the installed or removed package;
 `POST /shell` accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models`
-accepts a JSON array of samples and answers with a `ModelsReply`. Nothing here imports more than the standard library:
-one end is in the kernel.
+accepts a JSON array of samples and answers with a `ModelsReply`.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
 """Checks the arguments of a tool against its JSON Schema, for constraints beyond Python's types.
 
-Imported only for tools that need it: jsonschema takes a while to import, and is otherwise not in the kernel. The
-application never imports it: a server chooses the schema, and could make a check take hours. In the kernel, the cell's
-timeout ends the check. Nothing is ever fetched: the server checks remote references and everything else that can't be
-decided here.
+Imported only for tools that need it, because jsonschema takes a while to import. The application never imports it: a
+server could make a check take hours, which the cell's timeout ends in the kernel. Nothing is ever fetched: the server
+checks remote references and everything else that can't be decided here.
 """
 
 import json
