@@ -24,11 +24,11 @@ from typing import Any, BinaryIO, cast
 
 from ipybox.guest import strays
 from ipybox.guest.import_placeholders import missing
+from ipybox.guest.interrupts import interrupts_end, keep_interrupts
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.process import close_input, die_with_parent, end_child, limit_process
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
-from ipybox.guest.signal_watch import SignalWatch, interrupts_end
 from ipybox.support.gc_pause import gc_paused
 
 # The debugger takes a fifth of the imports, opens a port, and is not offered to people who join.
@@ -319,7 +319,7 @@ def main(connection: dict[str, Any], output: KernelOutput, session_stream: Binar
     # A crash in native code prints where the code was.
     cast(Any, faulthandler).enable(sys.__stderr__, all_threads=False)
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
-    SignalWatch(cast(Any, IOLoop.current()).asyncio_loop).start()
+    keep_interrupts()
     app.start()
 
 

@@ -21,10 +21,14 @@ from typing import Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ipybox.guest import strays
+from ipybox.guest.interrupts import POKE
 from ipybox.guest.last_output import LastOutput
 from ipybox.guest.protocol import ExitStatus
 from ipybox.guest.template import KernelRequest
 from ipybox.guest.template_client import ForkedProcess, KernelTemplate
+
+#: Seconds after an interrupt when the kernel is poked. On a busy machine, it may stay just before a call for long.
+POKES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 #: The process ids of all kernels that were not waited for yet.
 running: set[int] = set()
@@ -108,6 +112,17 @@ class KernelProvisioner(LocalProvisioner):
     async def poll(self) -> int | None:
         """Returns the exit status of the kernel process, or None while it runs; only the thread that waits reaps it."""
         return 0 if self.process is None else self.process.returncode
+
+    async def send_signal(self, signum: int) -> None:
+        """Sends a signal to the kernel's group, and pokes the kernel after an interrupt (`ipybox.guest.interrupts`)."""
+        await super().send_signal(signum)
+        for seconds in POKES if signum == signal.SIGINT else ():
+            asyncio.get_running_loop().call_later(seconds, self._poke)
+
+    def _poke(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, POKE)
 
     async def ended(self) -> None:
         """Returns when the kernel process has ended."""

@@ -1,0 +1,95 @@
+"""Makes each interrupt (SIGINT) take effect.
+
+Python runs the handler of a signal between two of its own instructions. Two things would make a kernel miss one:
+
+- A signal that comes just before a system call does not end that call: a cell would sleep on. Therefore the gateway
+  interrupts the calls of the main thread again, a few times (`ipybox.guest.provisioner`).
+- In a finalizer or a callback of a weak reference, Python reports a KeyboardInterrupt and continues. Then another one
+  is sent.
+
+In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt where it
+is: ipykernel would cancel it at its next `await`, which may never come.
+https://github.com/ipython/ipykernel/issues/1239
+
+https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers
+"""
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+#: A signal that programs ignore by default, so that nothing else sends it. Its handler does nothing, and Python
+#: continues the system calls that it interrupts.
+POKE = signal.SIGURG
+
+#: Flags of the code of coroutines, also of those that are generators, such as `asyncio.sleep(0)`.
+COROUTINES = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+def keep_interrupts() -> None:
+    """Lets this process miss no interrupt from here on; for its main thread."""
+    process, main, report = os.getpid(), threading.get_ident(), sys.unraisablehook
+    in_hook = False  # where another interrupt would be lost, too
+
+    def interrupt_again() -> None:
+        while in_hook:
+            time.sleep(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    def hook(unraisable: Any, /) -> None:
+        nonlocal in_hook
+        ours = os.getpid() == process and threading.get_ident() == main
+        if not (ours and issubclass(unraisable.exc_type, KeyboardInterrupt)):
+            report(unraisable)
+            return
+        in_hook = True
+        try:
+            threading.Thread(target=interrupt_again, daemon=True).start()
+        finally:
+            in_hook = False  # Python runs no handler between this statement and the return
+
+    signal.signal(POKE, do_nothing)
+    sys.unraisablehook = hook
+
+
+@contextmanager
+def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
+    """Lets an interrupt end a cell, and the task that keeps it waiting."""
+    loop, current_task = cell.get_loop(), asyncio.current_task  # code may replace it
+
+    def interrupt(_signal: int, frame: FrameType | None) -> None:
+        running = current_task(loop)
+        # asyncio itself must not be interrupted anywhere: a task would be neither done nor have a next step.
+        raises = running is not None and in_coroutine(frame)
+        if not raises or running is not cell:
+            cell.cancel()
+            loop.call_soon_threadsafe(do_nothing)  # wakes the loop, which runs in this thread
+        if raises:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def in_coroutine(frame: FrameType | None) -> bool:
+    """Returns whether a frame belongs to code of a task, and not to asyncio itself."""
+    while frame is not None:
+        if frame.f_code.co_flags & COROUTINES:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def do_nothing(*_: object) -> None:
+    """Does nothing, as an event loop or a system call is only woken."""
