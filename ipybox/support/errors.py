@@ -87,37 +87,24 @@ class _WithOutput(_Readable):
         super().__init__(message)
         #: The output of the cell before the error; None if the cell did not start.
         self.output = output
+        #: The text that the cell printed and displayed before the error.
+        self.text = None if output is None else output.text
+        #: What the cell printed and displayed before the error, in order.
+        self.outputs: tuple[Stream | Display, ...] = () if output is None else output.outputs
+        #: ipybox's messages, see `ExecutionOutput`. They are also notes of the exception.
+        self.notices: list[str] = [] if output is None else output.notices
         #: The exception that the code raised; None if it raised none, for example if it timed out or its kernel died.
         self.raised = raised
+        #: The class of that exception, for example `ZeroDivisionError`.
+        self.name = None if raised is None else raised.name
+        #: Its message.
+        self.value = None if raised is None else raised.value
+        #: Its traceback, with the frames of the code.
+        self.traceback = None if raised is None else raised.traceback
         #: The cell as a notebook shows it; None if the executor does not keep cells (`notebook_bytes`).
         self.cell: _Cell | None = None
         for notice in self.notices:
             self.add_note(f"[ipybox] {notice}")
-
-    @property
-    def text(self) -> str | None:
-        """The text that the cell printed and displayed before the error."""
-        return None if self.output is None else self.output.text
-
-    @property
-    def outputs(self) -> "tuple[Stream | Display, ...]":
-        """What the cell printed and displayed before the error, in order."""
-        return () if self.output is None else self.output.outputs
-
-    @property
-    def name(self) -> str | None:
-        """The class of the exception that the code raised, for example `ZeroDivisionError`; None if it raised none."""
-        return None if self.raised is None else self.raised.name
-
-    @property
-    def value(self) -> str | None:
-        """The message of the exception that the code raised; None if it raised none."""
-        return None if self.raised is None else self.raised.value
-
-    @property
-    def traceback(self) -> str | None:
-        """The traceback of the exception that the code raised, with its frames; None if it raised none."""
-        return None if self.raised is None else self.raised.traceback
 
     def to_notebook(self) -> "NotebookNode":
         """Returns a Jupyter notebook with the cell, its output and this error, see `CodeExecutor.notebook`.
@@ -128,11 +115,6 @@ class _WithOutput(_Readable):
         if self.cell is None:
             raise RuntimeError(NO_CELL)
         return self.cell.to_notebook()
-
-    @property
-    def notices(self) -> list[str]:
-        """ipybox's messages, see `ExecutionOutput`. They are also notes of the exception."""
-        return [] if self.output is None else self.output.notices
 
 
 class ExecutionError(_WithOutput, IpyboxError):

@@ -7,11 +7,11 @@ checks remote references and everything else that can't be decided here.
 
 import json
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,16 @@ import referencing.exceptions
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ipybox.guest.import_placeholders import missing
+
 # An optional format checker, which is not needed here. It compiles a grammar for more than a second.
 _SLOW = "rfc3987_syntax"
 _MAX_ERRORS = 10
 _MAX_MESSAGE = 300
 
 
-def _import_jsonschema() -> Any:  # its types are partly unknown
-    known = sys.modules.get(_SLOW)
-    if known is None:
-        sys.modules[_SLOW] = None  # pyright: ignore[reportArgumentType] - what makes an import fail
-    try:
-        import jsonschema
-    finally:
-        if known is None:
-            del sys.modules[_SLOW]
-    return jsonschema
-
-
-_jsonschema = _import_jsonschema()
+with missing(_SLOW):
+    _jsonschema: Any = import_module("jsonschema")  # its types are partly unknown
 
 #: Errors that prevent a decision: unknown patterns and types, references without target or end, and errors of the
 #: library in hostile schemas.
