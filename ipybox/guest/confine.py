@@ -2,9 +2,8 @@
 
 The sandbox restricts files and network. This layer removes other ways around it: capabilities, other processes of the
 same user, the host's keys and unix sockets, new namespaces, and parts of the system call interface that contain most
-kernel exploits and that no notebook needs. It can't be removed, and children inherit it.
-
-It needs no privileges, and only the standard library. See seccomp(2), capabilities(7), keyrings(7).
+kernel exploits and that no notebook needs. It can't be removed, and children inherit it. It needs no privileges.
+See seccomp(2), capabilities(7), keyrings(7).
 """
 
 import ctypes
@@ -183,28 +182,19 @@ def confine() -> None:
 
 
 def protect_process() -> None:
-    """Closes /proc/PID/{mem,fd,environ,…} of this process to others of its user; a program it executes is not covered.
-
-    Raises:
-        OSError: If it fails.
-    """
+    """Closes /proc/PID/{mem,fd,environ,…} of this process to others of its user, until it executes a program."""
     prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
 
 
 def unprotect_process() -> None:
-    """Undoes `protect_process`, which forked children inherit.
-
-    Raises:
-        OSError: If it fails.
-    """
+    """Undoes `protect_process`, which forked children inherit."""
     prctl("make this process dumpable", PR_SET_DUMPABLE, 1)
 
 
 def program(machine: str) -> list[Instruction]:
     """Returns the filter for a machine, as `uname -m` calls it.
 
-    Since Linux 5.11 the kernel caches which system calls always pass, and runs the filter for the others only. Before,
-    it takes about seven comparisons, because it is a binary search.
+    It is a binary search of about seven comparisons. Since Linux 5.11, it does not run for calls that always pass.
     """
     column, architecture = MACHINES[machine]
     # Flags, requests and families have 32 bits in the kernel, so the high half of the argument does not count.
@@ -256,8 +246,7 @@ def privileged_modes() -> int:
     """Returns the bits of a file's mode by which a program runs as the user or the group of this process.
 
     The file is outside, too, where others could start it. Only the group of root has privileges; others share
-    directories by this bit. It is enough to look at chmod(): of a file that is created with the bits, the first byte
-    that is written clears them.
+    directories by this bit. Of a file that is created with the bits, the first byte that is written clears them.
     """
     return stat.S_ISUID | (stat.S_ISGID if os.geteuid() == 0 else 0)
 

@@ -23,10 +23,7 @@ NO_INPUT = (
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Sets up `shell`: imports from the directory of the user's code, ordered output, no input.
-
-    If the application approves shell commands, code asks before it starts a program from here on.
-    """
+    """Sets up `shell`: imports from the user's directory, ordered output, no input, and approval of shell commands."""
     keep_bytecode_out_of_git(Path.cwd())
     sys.path.insert(0, str(Path.cwd()))
     import_from(packages_dir(Path.cwd()))
@@ -50,8 +47,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
     """Lets the control thread finish the request to shut down, before ipykernel's own handler stops output.
 
-    Otherwise the two race: the thread flushes stdout, which then waits ten seconds for output that never comes,
-    and the exit waits for the thread.
+    Otherwise the thread would wait ten seconds for output that never comes, and the exit for the thread.
     """
     if shell.exit_now and kernel.control_thread is not None:
         kernel.control_thread.join(EXIT_GRACE)

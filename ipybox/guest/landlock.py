@@ -3,14 +3,13 @@ mounts.
 
 A read-only mount protects files, but code can open an existing named pipe for writing through it, and so reach the
 program of the host that reads there. Landlock checks only the path. Objects without a path (pipes, sockets, memfds) are
-not restricted. Mounts restrict reading, creating, renaming and removing.
+not restricted.
 
 It also closes /proc, where code could change the settings of other processes, such as oom_score_adj. For a root user,
 bubblewrap leaves even /proc/sys writable: settings such as core_pattern name programs that the operating system runs
 outside of all sandboxes.
 
-Like `ipybox.guest.confine`, it needs no privileges, and only the standard library; it can't be removed, and children
-inherit it. See landlock(7).
+Like `ipybox.guest.confine`, it needs no privileges, can't be removed, and children inherit it. See landlock(7).
 """
 
 import ctypes

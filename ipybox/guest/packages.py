@@ -44,8 +44,8 @@ def let_children_import(directory: Path) -> None:
 def import_from(directory: Path) -> None:
     """Lets this process import packages from a directory, now or as soon as it exists.
 
-    They come before those of ipybox's environment, because the user requested them, but after the standard library: an
-    old backport of one of its modules must not replace it.
+    They come before those of ipybox's environment, but after the standard library: an old backport of one of its
+    modules must not replace it.
     """
     entry = str(directory)
     sites = {*site.getsitepackages(), site.getusersitepackages()}

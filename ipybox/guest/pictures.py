@@ -67,10 +67,7 @@ def _made(package: str, make: Callable[[], object]) -> bool:
 
 
 class ShownWidgets:
-    """The widgets that a cell displays. Their texts, such as that of a progress bar, are those at the end of the cell.
-
-    Nothing shows the widgets themselves.
-    """
+    """The widgets that a cell displays: their texts, such as that of a progress bar, as they are at its end."""
 
     def __init__(self) -> None:
         #: By the id of a widget's model, that of its display.

@@ -16,11 +16,7 @@ from ipybox.support.variables import EncodedVariable, decode, encode
 
 
 def set_variables(shell: Any, entries: Sequence[dict[str, str]], buffers: Sequence[Any]) -> None:
-    """Sets variables, all or none.
-
-    Raises:
-        VariableError: If one can't be set.
-    """
+    """Sets variables, all or none; raises a VariableError if one can't be set."""
     encoded = (
         EncodedVariable(entry["name"], entry["encoding"], bytes(data))
         for entry, data in zip(entries, buffers, strict=True)
@@ -47,12 +43,9 @@ def error_content(error: VariableError) -> dict[str, Any]:
 
 @contextmanager
 def environment(variables: dict[str, str]) -> Generator[None]:
-    """Sets environment variables, and restores them at the end, also if code has changed them.
-
-    `TZ` sets the time zone: the C library reads the variable only when it is asked to.
-    """
+    """Sets environment variables, and restores them at the end, also if code has changed them."""
     environ = os.environ  # code may replace it
-    read_zone = time.tzset if "TZ" in variables else do_nothing
+    read_zone = time.tzset if "TZ" in variables else do_nothing  # the C library reads it only when it is asked to
     before = {name: environ.get(name) for name in variables}
 
     def restore() -> None:

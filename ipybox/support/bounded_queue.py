@@ -29,10 +29,7 @@ class BoundedQueue(Generic[T]):
         self._items.put_nowait((item, 0))
 
     async def produced_by(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[T]:
-        """Runs `work` and yields the items that it adds, until it ends; raises its error.
-
-        Leaving the iteration cancels `work` and waits for its end.
-        """
+        """Runs `work` and yields the items that it adds; raises its error. Leaving the iteration ends `work`."""
 
         async def run() -> None:
             try:

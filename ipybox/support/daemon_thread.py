@@ -27,8 +27,7 @@ def start_daemon_thread(function: Callable[[], object], name: str) -> threading.
 async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     """Returns the result of a function in a thread of its own, with the caller's context variables.
 
-    `asyncio.to_thread` does not suffice, because Python waits for its threads at exit. If the caller is cancelled, the
-    function runs on, and its result is dropped.
+    Python waits for the threads of `asyncio.to_thread` at exit. If the caller is cancelled, the function runs on.
 
     Raises:
         OSError: If the thread can't be started.

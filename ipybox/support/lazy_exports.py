@@ -35,8 +35,8 @@ def lazy_exports(
 def import_installed(name: str) -> ModuleType:
     """Returns a module, imported with its dependencies without the directory that Python adds in front of `sys.path`.
 
-    That is the directory of a script, or the working directory, where code may have planted a module earlier.
-    It is used only if a module is found nowhere else, because some programs have modules next to their script.
+    That is the directory of a script, or the working directory, where code may have planted a module earlier. It is
+    used only for modules that are found nowhere else.
     """
     if sys.flags.safe_path or not _was_added(sys.path[0]):
         return import_module(name)

@@ -30,8 +30,8 @@ class ScratchDirectory:
     """A new directory with mode 0700, which exists until `remove` or the end of the context.
 
     Args:
-        sockets: Whether sockets are created in the directory, so that its path must be short.
-        writable: The directories that code can write according to the settings of its sandbox.
+        sockets: Whether its path must be short, for sockets.
+        writable: The directories that code in the sandbox can write.
 
     Raises:
         SandboxError: If the path would be too long for sockets, and code can write the place for short ones.

@@ -28,7 +28,7 @@ def data_dir() -> Path:
 def environment_locks(environment: str) -> Path:
     """Returns the directory with the locks of an environment of the plugins.
 
-    They are not in the environment, because code in the sandbox could lock all that it can read.
+    Code in the sandbox could lock all that it can read.
     """
     return state_dir() / "environments" / environment
 
@@ -84,7 +84,7 @@ def empty_directory() -> Path:
 def scratch_root() -> Path:
     """Returns the directory of ipybox's scratch directories (`ipybox.support.scratch`).
 
-    It is not in the state directory, because the sandbox opens parts of it, but must not open the state directory.
+    The sandbox opens parts of it, but must not open the state directory.
     """
     return state_dir().with_name("ipybox-scratch")
 

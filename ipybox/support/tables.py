@@ -1,10 +1,8 @@
 """Tables as the application and a kernel send them to each other: a header of JSON, and the buffers of Arrow's arrays.
 
 Arrow's own format for this would be unsafe to read: a few of its bytes can stand for many columns, be compressed, or
-name a type whose reader runs code. Here types come from a closed list, and each byte belongs to one buffer: the header
-only says how long each buffer is. So what arrives takes as much memory as it has bytes.
-
-pyarrow, pandas and polars are imported only here, for the first table.
+name a type whose reader runs code. Here types come from a closed list, and each byte belongs to one buffer, so that
+what arrives takes as much memory as it has bytes.
 """
 
 import importlib
@@ -282,11 +280,7 @@ def _count_objects(types: Any, array: Any) -> int:
 
 
 def _with_known_metadata(table: Any, metadata: Any, *, required: bool) -> Any:
-    """Returns the table with the metadata of pandas, reduced to what is known.
-
-    Raises:
-        ValueError: If it is not valid, and required; otherwise the table has none.
-    """
+    """Returns the table with the metadata of pandas, reduced to what is known; if required, it must be valid."""
     try:
         return table.replace_schema_metadata({"pandas": json.dumps(_known(metadata, table.column_names))})
     except (ValueError, TypeError, KeyError):
@@ -299,9 +293,6 @@ def _known(metadata: dict[str, Any], fields: list[str]) -> dict[str, Any]:
     """Returns pandas' metadata of a table: names, dtypes and the index, each checked.
 
     https://pandas.pydata.org/docs/development/developer.html#storing-pandas-dataframe-objects-in-apache-parquet-format
-
-    Raises:
-        ValueError, TypeError, KeyError: If it is not valid.
     """
     (labels,) = metadata["column_indexes"]
     if labels["pandas_type"] == labels["numpy_type"] == "int64":

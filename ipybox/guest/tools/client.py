@@ -1,7 +1,4 @@
-"""Calls tools of MCP servers through the tool server. Generated packages use it in the kernel.
-
-It imports neither the MCP SDK nor an HTTP framework.
-"""
+"""Calls tools of MCP servers through the tool server. Generated packages use it in the kernel."""
 
 import errno
 import json

@@ -46,8 +46,7 @@ logger = logging.getLogger(__name__)
 def render(content: list[dict[str, Any]], tool_name: str, *, show: bool = True) -> str | None:
     """Returns the text of a tool result, or None if it has no text.
 
-    Other content is saved to files, which the text names. Images are shown in the cell instead, if a cell runs and
-    `show` is set: a cell that fails would lose them.
+    Other content is saved to files, which the text names. With `show`, images are shown in a running cell instead.
     """
     lines: list[str] = []
     for block in content:
