@@ -6,8 +6,8 @@ makes the pipes, and a file in memory for copies of the last messages. It sends 
 reads them when the kernel has died.
 
 The file has two halves. When one is full, the next messages replace those of the other one. After the halves, there is
-room for what leaves a pipe: the operating system moves it there in one step, and the position in the file, which the
-gateway shares, says how much it was. Whenever the process ends, it is in the pipe or in the file.
+room for what leaves a pipe: a single system call moves it there, so that it is in the pipe or in the file whenever the
+process ends.
 """
 
 import mmap
@@ -15,7 +15,6 @@ import os
 import select
 import socket
 import struct
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,14 +28,13 @@ HALF = 1 << 17
 _PIPE_BYTES = 1 << 16
 STREAMS = ("stdout", "stderr")
 
-#: The half in use, and the bytes used of both; the place after what left a pipe and has a copy in a half, and the index
-#: of the stream whose pipe comes next.
-_HEAD = struct.Struct("<5Q")
+#: The half in use, and the bytes used of both; the number of the stream, from 1, whose pipe is being read, or 0.
+_HEAD = struct.Struct("<4Q")
 _COUNT = struct.Struct("<I")
 
-#: Where the file has what left a pipe, and where it ends.
+#: Where the file has what leaves a pipe, before zeros, and where it ends.
 _MOVED = _HEAD.size + 2 * HALF
-_SIZE = _MOVED + 2 * _PIPE_BYTES
+_SIZE = _MOVED + _PIPE_BYTES
 
 _MESSAGE = b"o"
 _DESCRIPTORS = 1 + 2 * len(STREAMS)
@@ -62,17 +60,17 @@ class KernelOutput:
             os._exit(0)
         for fd in fds:
             os.set_inheritable(fd, False)
-        self._file, *ends = fds
+        file, *ends = fds
         #: The ends of the pipe of each stream, to read and to write.
         self.pipes: dict[str, tuple[int, int]] = dict(
             zip(STREAMS, zip(ends[::2], ends[1::2], strict=True), strict=True)
         )
-        self._copies = mmap.mmap(self._file, _SIZE)
+        self._copies = mmap.mmap(file, _SIZE)
+        os.close(file)
         self._lock = threading.Lock()
         self._half = 0
         self._used = [0, 0]
-        self._copied = os.lseek(self._file, _MOVED, os.SEEK_SET)
-        self._stream = 0
+        self._moved = self._stream = 0
 
     def add(self, frames: Frames) -> None:
         """Copies a message that is about to be sent; of one that is too large or has buffers, its first parts."""
@@ -80,22 +78,21 @@ class KernelOutput:
         if sum(lengths) > MAX_MESSAGE or {*map(type, frames)} != {bytes}:
             frames, lengths = frames[:PARTS], lengths[:PARTS]
         with self._lock:
-            self._add(frames, lengths, self._copied)
+            self._add(frames, lengths, self._stream)
 
     def read(self, name: str) -> bytes:
         """Returns what the pipe of a stream holds, which is kept until the stream's next message."""
         with self._lock:
-            self._stream = STREAMS.index(name)
-            if self._copied > _SIZE - _PIPE_BYTES:
-                self._copied = os.lseek(self._file, _MOVED, os.SEEK_SET)
+            self._copies[_MOVED : _MOVED + self._moved] = bytes(self._moved)
+            self._moved, self._stream = _PIPE_BYTES, 1 + STREAMS.index(name)
             self._note()
-            _move(self.pipes[name][0], self._file)
-            end = os.lseek(self._file, 0, os.SEEK_CUR)  # an interrupt may have left something there before
-            data = self._copies[self._copied : end]
-            self._add((_READ, name.encode(), data), (len(_READ), len(name), len(data)), end)
+            with memoryview(self._copies) as whole, whole[_MOVED:] as place:
+                self._moved = _move(self.pipes[name][0], place)
+                data = bytes(place[: self._moved])
+            self._add((_READ, name.encode(), data), (len(_READ), len(name), len(data)), 0)
             return data
 
-    def _add(self, frames: Frames, lengths: Sequence[int], copied: int) -> None:
+    def _add(self, frames: Frames, lengths: Sequence[int], stream: int) -> None:
         copy = b"".join((struct.pack(f"<{1 + len(lengths)}I", len(lengths), *lengths), *frames))
         used = self._used[self._half]
         if used + len(copy) > HALF:
@@ -104,11 +101,11 @@ class KernelOutput:
             self._note()
         start = _HEAD.size + self._half * HALF + used
         self._copies[start : start + len(copy)] = copy
-        self._used[self._half], self._copied = used + len(copy), copied
+        self._used[self._half], self._stream = used + len(copy), stream
         self._note()
 
     def _note(self) -> None:
-        _HEAD.pack_into(self._copies, 0, self._half, *self._used, self._copied, self._stream)
+        _HEAD.pack_into(self._copies, 0, self._half, *self._used, self._stream)
 
 
 @dataclass(frozen=True)
@@ -160,9 +157,8 @@ class LastOutput:
             else:
                 messages.append(message)
                 read |= {name: b"" for name in STREAMS if topic == f"stream.{name}".encode()}
-        if len(data) == _SIZE:
-            *_, copied, stream = _HEAD.unpack_from(data)
-            read[STREAMS[stream & 1]] += data[max(copied, _MOVED) : os.lseek(file, 0, os.SEEK_CUR)]
+        if len(data) == _SIZE and 0 < (stream := _HEAD.unpack_from(data)[-1]) <= len(STREAMS):
+            read[STREAMS[stream - 1]] += data[_MOVED:].rstrip(b"\0")
         texts = {name: read[name] + _available(fd) for name, fd in zip(STREAMS, pipes, strict=True)}
         return Remains(messages, {name: text.decode(errors="replace") for name, text in texts.items()})
 
@@ -180,12 +176,9 @@ def _memory_file() -> int:
         return os.dup(file.fileno())
 
 
-def _move(pipe: int, file: int) -> None:
-    """Moves what a pipe holds to the position of a file."""
-    if sys.platform == "linux":
-        os.splice(pipe, file, _PIPE_BYTES)
-    else:
-        os.write(file, os.read(pipe, _PIPE_BYTES))  # what was read is lost if the process ends before it is written
+def _move(pipe: int, place: memoryview) -> int:
+    """Moves what a pipe holds to a place in memory, and returns how many bytes that was."""
+    return os.readv(pipe, [place])
 
 
 def _available(fd: int) -> bytes:
