@@ -418,6 +418,7 @@ READERS: dict[str, Reader] = {
         lambda root: (_split_after_run_async((root / "m.py").read_bytes()), SourceReader(root).module("m.py")),
         (b"(", b"[", b"-", b"a=1\n", b"def f():\n", b" ", b"\n", b"'", b'"""', b"\\", b"1", b"f'{", b"x.", b"\0", b"#"),
         file("m.py"),
+        largest=1 << 16,  # Python's parser takes quadratic time for some; a file has at most four times as much
         errors=(*Reader.errors, UnreadableError),
     ),
     "samples": Reader(
