@@ -372,7 +372,7 @@ READERS: dict[str, Reader] = {
         largest=TREES,
         once=True,
     ),
-    "sandbox settings": Reader(
+    "settings": Reader(
         ["sandbox/settings:parse_settings"],
         lambda data: parse_settings(data, Path("x.json"), PROFILES["default"]),
         JSON,

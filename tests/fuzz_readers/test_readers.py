@@ -12,17 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.fuzz_readers.measure import MOST, SHORT
 from tests.fuzz_readers.table import READERS
 from tests.seed import SEED
 from tests.servers import ROOT
 
 COUNT = os.environ.get("FUZZ_READERS", "0")
-
-#: How many times the CPU time of an input a larger one may take, which is eight times as large.
-MOST = 12
-
-#: Seconds of CPU time that any input of this size may take: below, caches, the allocator and Python's parser decide.
-SHORT = 0.1
 
 
 @pytest.fixture(scope="module")

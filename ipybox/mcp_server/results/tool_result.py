@@ -179,8 +179,10 @@ def _files(paths: Sequence[Path]) -> list[str]:
     return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
-#: A move of the cursor, or characters in between.
-_PARTS = re.compile("\b+|\r|[^\b\r]+")
+#: Characters of a line up to which backspaces move the cursor; in longer lines they are only removed.
+MAX_LINE = 1 << 20
+
+_MOVES = re.compile("(\b+|\r)")
 
 
 def drawn(text: str) -> str:
@@ -192,7 +194,26 @@ def drawn(text: str) -> str:
 
 def _line(line: str) -> str:
     if "\b" in line:
-        return _line_with_backspaces(line)
+        if len(line) <= MAX_LINE:
+            return _line_with_backspaces(line)
+        line = line.replace("\b", "")
+    return _line_with_returns(line) if "\r" in line else line
+
+
+def _line_with_backspaces(line: str) -> str:
+    shown, cursor = list[str](), 0
+    for part in _MOVES.split(line):
+        if part.startswith("\b"):
+            cursor = max(0, cursor - len(part))
+        elif part == "\r":
+            cursor = 0
+        else:
+            shown[cursor : cursor + len(part)] = part
+            cursor += len(part)
+    return "".join(shown)
+
+
+def _line_with_returns(line: str) -> str:
     shown, length = list[str](), 0
     # The last part is shown in full; an earlier part only where it is longer.
     for part in reversed(line.split("\r")):
@@ -200,17 +221,3 @@ def _line(line: str) -> str:
             shown.append(part[length:])
             length = len(part)
     return "".join(shown)
-
-
-def _line_with_backspaces(line: str) -> str:
-    shown, cursor = bytearray(), 0  # in UTF-32, because a list of characters or parts takes much more memory
-    for match in _PARTS.finditer(line):
-        part = match[0]
-        if part == "\r":
-            cursor = 0
-        elif part[0] == "\b":
-            cursor = max(0, cursor - 4 * len(part))
-        else:
-            shown[cursor : cursor + 4 * len(part)] = part.encode("utf-32-le", "surrogatepass")
-            cursor += 4 * len(part)
-    return shown.decode("utf-32-le", "surrogatepass")
