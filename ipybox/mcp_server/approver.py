@@ -186,7 +186,7 @@ class CellApprover:
             await request.accept(by="user", because="the tool is allowed for the rest of the cell")
             return
         calls, seconds, before = self._calls[tool], self._seconds(), approver.withdrawn
-        question = Question(decision, approver.policy, approver.redactor, calls, seconds, before, request.kind)
+        question = Question(decision, approver.policy, calls, seconds, before, request.kind)
         approver.withdrawn = None
         answer = await self._show(question, ask)
         extent = question.extent(answer)
@@ -214,8 +214,9 @@ class CellApprover:
     async def _show(self, question: Question, ask: Ask) -> ElicitResult:
         clock = asyncio.get_running_loop().time
         try:
-            with _kept(await asyncio.to_thread(question.whole)) as file:
-                form = await asyncio.to_thread(question.form, has_choice=not self._client.answers_itself, file=file)
+            redactor, has_choice = self._approver.redactor, not self._client.answers_itself
+            with _kept(await asyncio.to_thread(question.whole, redactor)) as file:
+                form = await asyncio.to_thread(question.form, redactor, has_choice=has_choice, file=file)
                 async with asyncio.timeout(question.seconds):
                     shown = clock()
                     answer = await ask(form)

@@ -73,7 +73,6 @@ class Question:
 
     decision: PolicyDecision
     policy: ApprovalPolicy
-    redactor: Redactor
     #: How many calls of the tool its cell has made so far, including waiting ones.
     calls: int = 1
     #: Seconds until the request expires; None for never.
@@ -82,17 +81,13 @@ class Question:
     before: str | None = None
     kind: RequestKind = "tool"
 
-    @cached_property
-    def shown(self) -> "ShownCall":
-        """The call as people see it."""
-        return ShownCall(self.decision.call, self.kind, self.redactor)
-
-    def form(self, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
+    def form(self, redactor: Redactor, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
         """Returns the form that shows the call.
 
         Without a choice, it does not offer to allow more than this call. The file has the whole call.
         """
-        lines = self.shown.brief or self.shown.shortened(file)
+        call = ShownCall(self.decision.call, self.kind, redactor)
+        lines = call.brief or call.shortened(file)
         choices = [*self._choices().values()][: None if has_choice else 1]
         field: dict[str, Any] = {"type": "string", "title": "Allow", "enum": choices}
         if hints := self._hints(has_choice=has_choice):
@@ -100,9 +95,10 @@ class Question:
         schema = {"type": "object", "properties": {FIELD: field}, "required": [FIELD]}
         return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
 
-    def whole(self) -> str | None:
+    def whole(self, redactor: Redactor) -> str | None:
         """Returns the whole call if not every client shows it; else None."""
-        return self.shown.whole() if self.shown.brief is None else None
+        call = ShownCall(self.decision.call, self.kind, redactor)
+        return call.whole() if call.brief is None else None
 
     def extent(self, answer: ElicitResult) -> Extent | None:
         """Returns what an answer allows; None if it allows nothing."""
