@@ -8,6 +8,7 @@ fetched. With --stage, only the copy is made, at DIR.
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,9 @@ SITE = ROOT / "site"
 #: What is copied as it is: examples and pictures that pages link to.
 COPIED = ("examples/*.json", "**/*.svg", "**/*.png")
 
+#: Pages that search finds by their headings only: they mention everything, and guides should come first.
+BY_HEADING = ("migration", "changelog")
+
 
 def stage(directory: Path) -> list[Page]:
     """Writes the pages, and the configuration for Zensical, to a new directory, and returns the pages."""
@@ -39,7 +43,7 @@ def stage(directory: Path) -> list[Page]:
     copied = [path.relative_to(DOCS).as_posix() for pattern in COPIED for path in DOCS.glob(pattern)]
     known = {*texts, *copied}
     for path, text in texts.items():
-        _write(directory / "docs" / path, with_site_links(text, path, known, config["extra"]["repository"]))
+        _write(directory / "docs" / path, with_site_links(text, path, known, config["repo_url"]))
     for path in copied:
         (directory / "docs" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(DOCS / path, directory / "docs" / path)
@@ -61,6 +65,15 @@ def add_markdown(staged: Path, site: Path, pages: list[Page]) -> None:
     _write(site / "llms-full.txt", llms_full_txt(name, summary, url, full))
 
 
+def keep_headings(index: Path) -> None:
+    """Removes the texts of the pages `BY_HEADING` from the search index."""
+    search = json.loads(index.read_text(encoding="utf-8"))
+    for item in search["items"]:
+        if item["location"].startswith(BY_HEADING):
+            item["text"] = ""
+    _write(index, json.dumps(search))
+
+
 def build(site: Path) -> list[str]:
     """Builds the site, and returns its broken links."""
     with TemporaryDirectory() as temporary:
@@ -69,6 +82,7 @@ def build(site: Path) -> list[str]:
         command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "mkdocs.yml"]
         subprocess.run(command, cwd=staged, check=True)
         add_markdown(staged, staged / "site", pages)
+        keep_headings(staged / "site" / "search.json")
         add_offline_search(staged / "site")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(staged / "site", site)
@@ -85,7 +99,8 @@ def _staged(config: dict[str, Any]) -> dict[str, Any]:
     """Returns the configuration for the copy, from where the package `ipybox` is elsewhere."""
     (mkdocstrings,) = (plugin["mkdocstrings"] for plugin in config["plugins"] if "mkdocstrings" in plugin)
     mkdocstrings["handlers"]["python"]["paths"] = [str(ROOT)]
-    return {**config, "docs_dir": "docs", "site_dir": "site"}
+    theme = {**config["theme"], "custom_dir": str(ROOT / config["theme"]["custom_dir"])}
+    return {**config, "theme": theme, "docs_dir": "docs", "site_dir": "site"}
 
 
 def _write(file: Path, text: str) -> None:
