@@ -148,11 +148,11 @@ def test_every_key_of_oauth_is_documented_and_the_example_is_right():
 
 def test_events_that_are_shown_are_those_of_the_script(python: WarmPython, tmp_path: Path):
     page = (DOCS / "audit.md").read_text()
-    (script,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    ((script, output),) = SCRIPT.findall(page)
     (shown,) = re.findall(r"^```jsonl\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     env = {"PATH": PATH, "HOME": str(tmp_path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
 
-    assert python.run(script, tmp_path, env, timeout=60).returncode == 0
+    assert python.run(script, tmp_path, env, timeout=60).stdout == output
 
     hashes = {"code_hash": "", "arguments_hash": ""}  # which the user's own key makes different
     written = [steady(line) | hashes for line in log_of(tmp_path)[1:-1]]
