@@ -2,7 +2,7 @@
 
 `docs/quickstart.md`, `docs/sdk.md` and `docs/outputs.md` are tested with the README, as a new user follows them. A text
 block after a script is its output; at most one line is between them. `test_generated_docs.py` runs the cells of
-`docs/claude-code-plugin.md`, and `make clients` those of `docs/examples/`.
+`docs/claude-code.md`, and `make clients` those of `docs/examples/`.
 """
 
 import json
@@ -10,7 +10,9 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -31,15 +33,25 @@ from tests.warm import WarmPython, warm_python
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
 #: Pages whose scripts other tests run.
-ELSEWHERE = {DOCS / f"{name}.md" for name in ("audit", "quickstart", "sdk", "outputs", "claude-code-plugin")}
+ELSEWHERE = {DOCS / f"{name}.md" for name in ("audit", "quickstart", "sdk", "outputs", "claude-code")}
 #: A script, and the output that the page shows for it.
 SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
+#: A tab, and what is in it.
+TAB = re.compile(r"^=== .*\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
+
+
+def text_of(page: Path) -> str:
+    """Returns the Markdown of a page, without the indentation of what is in tabs."""
+    return TAB.sub(lambda tab: textwrap.dedent(tab[1]), page.read_text())
+
+
 SCRIPTS = [
     pytest.param(*match.groups(), id=f"{page.stem}_{number}")
     for page in sorted({*DOCS.glob("*.md")} - ELSEWHERE)
-    for number, match in enumerate(SCRIPT.finditer(page.read_text()))
+    for number, match in enumerate(SCRIPT.finditer(text_of(page)))
+    if "def test_" not in match[1]
 ]
 
 
@@ -66,6 +78,17 @@ def test_script_of_the_documentation_runs(script: str, shown: str | None, python
         assert done.stdout == shown
 
 
+def test_fixtures_that_are_shown_work(tmp_path: Path):
+    (tests,) = (match[1] for match in SCRIPT.finditer((DOCS / "service.md").read_text()) if "def test_" in match[1])
+    (tmp_path / "test_shown.py").write_text(tests)
+    env = {"PATH": PATH, "HOME": str(tmp_path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shown.py"]
+
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    assert "1 passed" in done.stdout, done.stdout
+
+
 def commands_of(page: str) -> list[list[str]]:
     """Returns the arguments of each `ipybox` that a page shows, in a shell or in an MCP client's configuration."""
     blocks = re.findall(r"^( *)```(bash|json)\n(.*?)^\1```$", page, re.MULTILINE | re.DOTALL)  # indented in tabs
@@ -78,9 +101,7 @@ def commands_of(page: str) -> list[list[str]]:
 
 
 def test_commands_that_are_shown_have_options_that_exist(tmp_path: Path):
-    commands = [
-        command for page in (ROOT / "README.md", *DOCS.glob("*.md")) for command in commands_of(page.read_text())
-    ]
+    commands = [command for page in (ROOT / "README.md", *DOCS.glob("*.md")) for command in commands_of(text_of(page))]
 
     assert len(commands) > 20
     for command in commands:

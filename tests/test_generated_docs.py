@@ -38,7 +38,7 @@ def cells(page: Path) -> list[tuple[str, str]]:
 
 
 #: Those of the four prompts.
-PLUGIN_CELLS = cells(ROOT / "docs" / "claude-code-plugin.md")
+PLUGIN_CELLS = cells(ROOT / "docs" / "claude-code.md")
 
 
 def appended_part() -> str:
@@ -292,16 +292,6 @@ for repo in search_repositories.run_parsed(params).repositories[:3]:
     (newest, *_) = await whole_history("torvalds", top[0].partition(":")[0])
     assert lines[1].split()[0] == newest["sha"][:7]
     assert lines[1].endswith(newest["html_url"])
-
-
-@in_module_loop
-async def test_snippet_of_the_example_runs(example: CodeExecutor):
-    ((snippet, _),) = cells(GENERATED / "README.md")
-    top = await most_starred("torvalds", 2)
-
-    lines = ((await example.execute(snippet, timeout=WAIT)).text or "").splitlines()
-
-    assert [line.split()[:2] for line in lines] == [[item["name"], str(item["stargazers_count"])] for item in top]
 
 
 @in_module_loop

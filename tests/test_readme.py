@@ -20,14 +20,9 @@ from tests.warm import warm_python
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
 
-#: What a new user reads, in this order.
-PAGES = (
-    README,
-    *(
-        (ROOT / "docs" / f"{name}.md").read_text()
-        for name in ("sdk", "outputs", "claude-code", "mcp-server", "uninstall")
-    ),
-)
+#: Whose Python a new user runs, in this order, and whose commands for saved code.
+PROGRAMS = (README, (ROOT / "docs" / "sdk.md").read_text())
+COMMANDS = (README, (ROOT / "docs" / "claude-code.md").read_text())
 
 #: Seconds to install, and to run one block. The quickstart promises that all of it takes ten minutes.
 INSTALL_TIMEOUT = 600
@@ -59,11 +54,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def blocks(language: str) -> list[str]:
-    """Returns the blocks of all pages in a language."""
-    return [block for page in PAGES for block in blocks_of(page, language)]
 
 
 def blocks_of(page: str, language: str) -> list[str]:
@@ -106,7 +96,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """The home of a new user, with only what the quickstart installs."""
     directory = tmp_path_factory.mktemp("newcomer")
     home = Home(directory, publish(directory), compiles=False)
-    (install,) = blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")
+    (install,) = blocks_of(part_of(QUICKSTART, "Python"), "bash")
     # uv installs the same in a tenth of pip's processor time.
     install = install.replace("\npip install ", "\nuv pip install ")
     assert "\nuv pip install " in install
@@ -118,12 +108,12 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def programs(newcomer: Home) -> Path:
     """The programs of the environment in which the README's install line, which is the quickstart's, has run."""
     (line,) = (block for block in blocks_of(README, "bash") if block.startswith("pip install"))
-    assert line in blocks_of(part_of(QUICKSTART, "Python SDK"), "bash")[0].splitlines(keepends=True)
+    assert line in blocks_of(part_of(QUICKSTART, "Python"), "bash")[0].splitlines(keepends=True)
     return newcomer.path / ".venv" / "bin"
 
 
 def test_the_quickstart_leads_to_approved_tool_calls_in_a_program_and_in_an_mcp_client(newcomer: Home):
-    sdk, client = part_of(QUICKSTART, "Python SDK"), part_of(QUICKSTART, "Any MCP client")
+    sdk, client = part_of(QUICKSTART, "Python"), part_of(QUICKSTART, "Any MCP client")
     ((approved,), (asked,)) = blocks_of(sdk, "text"), blocks_of(client, "text")
     old = """\
                     print("approve?", item)
@@ -158,7 +148,7 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
 
     outputs: list[str] = []
     with warm_python(str(programs / "python"), env) as python:
-        for block in blocks("python"):
+        for block in [block for page in PROGRAMS for block in blocks_of(page, "python")]:
             script = block if PROGRAM.search(block) else CELL.format(code=block)
             typed = "y\n" * shown.count("? y\n") if "input(" in block else ""
             done = python.run(script, directory, env, BLOCK_TIMEOUT, typed)
@@ -172,7 +162,7 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
 
 def test_each_command_for_saved_code_works_after_the_install_line(programs: Path, tmp_path: Path):
     workspace = shutil.copytree(ROOT / "docs" / "generated", tmp_path / "workspace")
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    lines = [line for page in COMMANDS for block in blocks_of(page, "bash") for line in block.splitlines()]
     commands = [line for line in lines if line.startswith("ipybox ") and not line.startswith("ipybox clean")]
     assert len(commands) >= 4
     outputs = [
