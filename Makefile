@@ -139,7 +139,7 @@ economics: $(VENV)/dev.stamp .npm/dev.stamp .venv-tokens/stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.economics measure .venv-tokens/bin/python $(ARGS)
 	$(BIN)/python -m benchmarks.economics write
 
-# How far one host goes: with MEASURE=1 it measures this machine first, for half a minute. It writes docs/scaling.md.
+# How far one host goes: with MEASURE=1 it measures this machine first, for half a minute. It writes dev/scaling.md.
 scaling: $(VENV)/dev.stamp .npm/dev.stamp
 	$(if $(MEASURE),PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.scaling measure)
 	$(BIN)/python -m benchmarks.scaling write $(ARGS)

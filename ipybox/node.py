@@ -13,7 +13,7 @@ def main() -> None:
     if sys.stdin.isatty():
         sys.exit(
             "ipybox.node can't run on a terminal: an ipybox engine starts it over pipes, see "
-            "https://github.com/gradion-ai/ipybox/blob/main/docs/engines.md"
+            "https://github.com/gradion-ai/ipybox/blob/main/docs/other-machines.md"
         )
     reset_signals()
     read_fd, write_fd = os.dup(0), os.dup(1)

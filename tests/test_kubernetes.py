@@ -16,7 +16,7 @@ _validate: Any = kubernetes_validate.validate  # pyright: ignore[reportUnknownMe
 
 OBJECTS: list[Any] = [*yaml.safe_load_all((ROOT / "examples/kubernetes/nodes.yaml").read_text())]
 NAMES = [f"{each['kind']}-{each['metadata']['name']}" for each in OBJECTS]
-PAGE = (ROOT / "docs/kubernetes.md").read_text()
+PAGE = (ROOT / "docs/other-machines.md").read_text()
 VERSIONS = ("1.31", "1.34", "1.37")
 
 

@@ -1,1 +1,1 @@
-"""How many sessions, calls and bytes one host carries: measured CPU times, a simulation, and `docs/scaling.md`."""
+"""How many sessions, calls and bytes one host carries: measured CPU times, a simulation, and `dev/scaling.md`."""

@@ -15,7 +15,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description="How far one host goes.")
     arguments.add_argument("command", choices=("measure", "write"), help="measure this machine, or write the page")
     arguments.add_argument("--file", type=Path, default=FILE, help="the measurement (default: benchmarks/scaling.json)")
-    arguments.add_argument("--docs", type=Path, default=ROOT / "docs", help="where to write (default: docs)")
+    arguments.add_argument("--docs", type=Path, default=ROOT / "dev", help="where to write (default: dev)")
     arguments.add_argument("--quick", action="store_true", help="with less of everything, to see that it works")
     given = arguments.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""Writes `docs/scaling.md` and its plots from a measurement."""
+"""Writes `dev/scaling.md` and its plots from a measurement."""
 
 from pathlib import Path
 

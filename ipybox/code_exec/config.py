@@ -48,7 +48,7 @@ class ExecutorConfig:
         kernel_init_timeout: Seconds in which a new kernel must start and answer.
         engine: Where kernels run: the command of an engine as a list of a program and its arguments, which runs
             `python -m ipybox.node` on another machine, such as `srun`, or the name of an engine in the user's
-            `engines.yaml` (`docs/engines.md`). By default, on this machine. With an engine, this process imports no
+            `engines.yaml` (`docs/other-machines.md`). This machine by default. With an engine, this process imports no
             module from the working directory from the first start on, and calls of tools need a seal.
         queue_timeout: Seconds in which an engine must provide a node.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process

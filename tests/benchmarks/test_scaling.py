@@ -39,14 +39,14 @@ def test_the_page_shows_the_measurement_and_its_plots(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.scaling", "write", "--quick", "--docs", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)
 
-    page, shown = (tmp_path / "scaling.md").read_text(), (ROOT / "docs/scaling.md").read_text()
+    page, shown = (tmp_path / "scaling.md").read_text(), (ROOT / "dev/scaling.md").read_text()
     measured = page.split("## The check")[0]
     assert measured == shown.split("## The check")[0]  # what follows depends on how long it is simulated
     headings = [line for line in page.splitlines() if line.startswith("#")]
     assert headings == [line for line in shown.splitlines() if line.startswith("#")]
     for name in ("check", "sessions"):
         assert (tmp_path / f"scaling/{name}.svg").read_text().startswith("<?xml")
-        assert (ROOT / f"docs/scaling/{name}.svg").exists()
+        assert (ROOT / f"dev/scaling/{name}.svg").exists()
 
 
 def test_figures_that_are_not_valid_are_an_error_that_names_the_file(tmp_path: Path) -> None:

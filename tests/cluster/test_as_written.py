@@ -1,4 +1,4 @@
-"""A user of Slurm follows docs/engines.md, with a fresh environment on a shared file system."""
+"""A user of Slurm follows docs/other-machines.md, with a fresh environment on a shared file system."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.test_readme import INSTALL_TIMEOUT, blocks_of
 
 pytestmark = pytest.mark.kernel
 
-PAGE = (ROOT / "docs" / "engines.md").read_text()
+PAGE = (ROOT / "docs" / "other-machines.md").read_text()
 
 BY_NAME = """
 from ipybox import Executor

@@ -88,7 +88,7 @@ def _read(file: Path) -> dict[str, Engine]:
     except FileNotFoundError:
         raise ValueError(
             f"no engines are defined because {file} does not exist: see "
-            "https://github.com/gradion-ai/ipybox/blob/main/docs/engines.md"
+            "https://github.com/gradion-ai/ipybox/blob/main/docs/other-machines.md"
         ) from None
     except OSError as exc:
         raise ValueError(f"{file} can't be read: {exc.strerror}") from exc
