@@ -214,9 +214,9 @@ class GuestOutStream(OutStream):
         stream: Any = self
         stream._original_stdstream_fd = getattr(sys, name).fileno()
         stream._original_stdstream_copy = os.dup(stream._original_stdstream_fd)
+        # The write end stays open: code can close the descriptor, and a pipe without writers is always ready.
         stream._fid, write_end = stream.pub_thread.output.pipes[name]
         os.dup2(write_end, stream._original_stdstream_fd)
-        os.close(write_end)
         stream._should_watch = False  # there is no thread to end when the stream is closed
 
     def _flush_buffers(self) -> Generator[tuple[dict[str, Any], str]]:

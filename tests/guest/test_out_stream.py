@@ -38,6 +38,18 @@ async def test_a_descriptor_of_a_stream_leads_to_the_cell_in_order(executor: Cod
     assert await text(executor, f"{IMPORTS}print(1)\n{code};\nprint(4)") == f"1\n{expected}\n4"
 
 
+@pytest.mark.parametrize(
+    "end", ["os.close(1)", "os.dup2(os.open(os.devnull, os.O_WRONLY), 1)"], ids=["closed", "replaced"]
+)
+async def test_the_thread_that_collects_output_waits_although_code_has_taken_its_descriptor_away(
+    executor: CodeExecutor, end: str
+):
+    await executor.execute(f"{IMPORTS}{end}")
+    code = "poll.register(get_ipython().kernel.iopub_thread.output.pipes['stdout'][0]); print(poll.poll(0))"
+    assert await text(executor, f"import select; poll = select.poll(); {code}") == "[]"
+    await executor.reset()
+
+
 async def test_faulthandler_prints_to_the_cell(executor: CodeExecutor):
     printed = await text(executor, f"{IMPORTS}def here():\n    faulthandler.dump_traceback(all_threads=False)\nhere()")
 
