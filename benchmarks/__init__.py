@@ -4,7 +4,7 @@
        │            │               │ spawn, ask
        │            │               ▼
        │            │      subject ──► subjects/*.py, each in a fresh interpreter of its own
-       └──► results ──► report (terminal), performance/ (docs/performance.md)
+       └──► results ──► report (terminal), performance/ (docs/benchmarks.md)
 
 A measurement is a function that starts subjects, has them do something in turns, and returns the samples.
 """

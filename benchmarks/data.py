@@ -34,7 +34,7 @@ assert len(result) == {length}
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
     kernel, client, limit = "jupyter_client", "mcp.Client", (Limit(1.5),)
-    in_proportion = "10 × the time of 10 MB"
+    in_proportion = "10 × 10 MB"
     return [
         Measurement("output", "data", "10 MB in one print", kernel, partial(measure_output, lines=False), limit),
         Measurement("lines", "data", "10 MB in 100-byte lines", kernel, partial(measure_output, lines=True), limit),

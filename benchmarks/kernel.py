@@ -17,15 +17,15 @@ EXECUTIONS = 200
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
-    floor, reset, stop = "jupyter_client", partial(measure_operation, operation="reset"), "jupyter_client: kill"
+    floor, reset, stop = "jupyter_client", partial(measure_operation, operation="reset"), "jupyter_client"
     of_reset = (Limit(0.1, "peer"), Limit(0.15))
     return [
         Measurement(
             "import", "start", "python -c 'import ipybox'", "python -c pass", measure_import, (Limit(plus=0.15),)
         ),
-        Measurement("start", "start", "spawn → first result", floor, measure_start, (Limit(1),)),
+        Measurement("start", "start", "start to first result", floor, measure_start, (Limit(1),)),
         Measurement("execute", "cells", 'execute("1+1")', floor, measure_execute, (Limit(1.4),)),
-        Measurement("reset", "cells", "reset → first result", f"{floor}: kill, start", reset, of_reset),
+        Measurement("reset", "cells", "reset to first result", f"{floor}: kill, start", reset, of_reset),
         Measurement("stop", "end", "stop", stop, partial(measure_operation, operation="restart")),
     ]
 

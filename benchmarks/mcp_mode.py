@@ -44,15 +44,22 @@ CELLS = 200
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
     group, floor = "MCP server", "bare SDK server"
-    started_again, of_reset = "MCP: reset → first result", (Limit(0.1, "peer"), Limit(0.15))
+    started_again, of_reset = "MCP server: reset to first result", (Limit(0.1, "peer"), Limit(0.15))
     return [
-        Measurement("initialize", group, "MCP: spawn → initialized", floor, measure_initialize, (Limit(1),)),
+        Measurement("initialize", group, "MCP server: start to initialized", floor, measure_initialize, (Limit(1),)),
         Measurement(
-            "first-cell", group, "MCP: spawn → first cell", f"{floor}: initialized", measure_first_cell, (Limit(1.2),)
+            "first-cell",
+            group,
+            "MCP server: start to first cell",
+            f"{floor}: initialized",
+            measure_first_cell,
+            (Limit(1.2),),
         ),
-        Measurement("mcp-cell", group, "MCP: cell", 'execute("1+1") of the SDK', measure_cells, (Limit(1.3),)),
-        Measurement("mcp-reset", group, started_again, "jupyter_client: kill, start", measure_reset, of_reset),
-        Measurement("mcp-end", "end", "MCP: end of stdin → all gone", floor, measure_end, (Limit(0.1, "peer"),)),
+        Measurement("mcp-cell", group, "MCP server: cell", "Python API", measure_cells, (Limit(1.3),)),
+        Measurement("mcp-reset", group, started_again, "jupyter_client", measure_reset, of_reset),
+        Measurement(
+            "mcp-end", "end", "MCP server: end of stdin to last exit", floor, measure_end, (Limit(0.1, "peer"),)
+        ),
     ]
 
 

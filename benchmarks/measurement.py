@@ -11,10 +11,10 @@ Side = Literal["ipybox", "floor", "peer"]
 
 Unit = Literal["s", "calls/s", "B", "MiB"]
 
-#: Measurements of a group have a plot in common.
+#: What belongs together.
 Group = Literal["start", "cells", "sessions", "tool calls", "data", "MCP server", "end", "memory", "age", "sandbox"]
 
-#: What `docs/performance.md` shows, in its order.
+#: The order in which results are shown.
 SHOWN: tuple[Group, ...] = (
     "start",
     "cells",

@@ -14,8 +14,10 @@ def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
     sdk, mcp = (Limit(0.5, "peer"),), (Limit(0.6, "peer"),)
     return [
-        Measurement("memory", "memory", "idle executor, PSS", "jupyter_client", measure_executor, sdk, "MiB"),
-        Measurement("mcp-memory", "memory", "idle MCP server, PSS", "bare SDK server", measure_server, mcp, "MiB"),
+        Measurement("memory", "memory", "memory of an idle executor", "jupyter_client", measure_executor, sdk, "MiB"),
+        Measurement(
+            "mcp-memory", "memory", "memory of an idle MCP server", "bare SDK server", measure_server, mcp, "MiB"
+        ),
     ]
 
 

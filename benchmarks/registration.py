@@ -20,10 +20,10 @@ TOOLS = 20
 
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module."""
-    group, client = "tool calls", "mcp.Client: list its tools"
+    group, client = "tool calls", "mcp.Client"
     return [
-        Measurement("generate", group, "generate server-everything", client, measure_generation),
-        Measurement("generate-fresh", group, "generate it in a fresh process", client, measure_fresh_generation),
+        Measurement("generate", group, "generate a package", client, measure_generation),
+        Measurement("generate-fresh", group, "generate it in a new process", client, measure_fresh_generation),
         Measurement(
             "generate-running", group, f"generate {TOOLS} tools, server runs", client, measure_running, (Limit(1.1),)
         ),

@@ -21,7 +21,7 @@ def measurements() -> list[Measurement]:
     floor, limit = "without it", (Limit(1.2),)
     kernel, of_start = "jupyter_client", (Limit(1.3),)
     return [
-        Measurement("sandbox-start", "sandbox", "sandbox: spawn → first result", kernel, measure_start, of_start),
+        Measurement("sandbox-start", "sandbox", "sandbox: start to first result", kernel, measure_start, of_start),
         Measurement("sandbox-execute", "sandbox", 'sandbox: execute("1+1")', floor, measure_execute, limit),
         Measurement("sandbox-tool-call", "sandbox", "sandbox: tool call", floor, measure_calls, limit),
     ]

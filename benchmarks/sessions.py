@@ -31,7 +31,7 @@ def measurements() -> list[Measurement]:
         Measurement(
             "session",
             group,
-            "new session → first result",
+            "new session to first result",
             floor,
             measure_session,
             (Limit(plus=0.104, origin="0.4 × 0.26 s"),),
@@ -47,13 +47,13 @@ def measurements() -> list[Measurement]:
         Measurement(
             "sessions",
             group,
-            f"{MANY} concurrent new sessions → all results",
+            f"{MANY} new sessions at once",
             floor,
             measure_many,
             (Limit(plus=0.96, origin="0.4 × 2.4 s"),),
         ),
         Measurement(
-            "session-memory", group, f"PSS of each of {MANY} sessions", floor, measure_memory, (Limit(plus=25),), "MiB"
+            "session-memory", group, f"memory per session, with {MANY}", floor, measure_memory, (Limit(plus=25),), "MiB"
         ),
     ]
 
@@ -90,7 +90,7 @@ def measure_memory(setting: Setting) -> Samples:
     sums: dict[Side, list[tuple[float, float]]] = {
         side: [(number, number * value) for number, value in points] for side, points in _points(each).items()
     }
-    remarks = [f"the peer's figure is that of each of {max(each['peer'])} executors"] if "peer" in each else []
+    remarks = [f"peer's figure is that of each of {max(each['peer'])} executors"] if "peer" in each else []
     return Samples(_with_many(each), remarks, [Curve("Memory of idle sessions, PSS", "sessions", "MiB", sums)])
 
 

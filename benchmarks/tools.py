@@ -50,7 +50,7 @@ def measurements() -> list[Measurement]:
     group, client = "tool calls", "mcp.Client"
     of_call, threads = (Limit(1, plus=0.001),), f"tool calls of {THREADS} threads"
     return [
-        Measurement("tool-call", group, "tool call, accepted", client, measure_calls, of_call),
+        Measurement("tool-call", group, "tool call", client, measure_calls, of_call),
         Measurement("threads", group, threads, f"{client}, tasks", measure_threads, (Limit(1),), "calls/s"),
         Measurement(
             "tool-import", group, "first import of a tool", "import pydantic", measure_first_import, (Limit(plus=0.2),)

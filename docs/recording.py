@@ -3,8 +3,8 @@
     python -m docs.recording docs/session.svg
 
 Claude Code, ipybox, the sandbox and the kernel are real. A script plays the model, as in `tests/claude`, and the MCP
-server is the stand-in for GitHub's. The session answers the question that `docs/economics.md` measures as "loop over 30
-repositories", so the recording ends with the tokens counted there.
+server is the stand-in for GitHub's. The session answers the question that `docs/benchmarks.md` measures as "loop over
+30 repositories", so the recording ends with the tokens counted there.
 """
 
 import json
@@ -273,7 +273,7 @@ def _card(tokens: Economics, top: float) -> Iterator[str]:
         place = f'x="{left + 125:g}" y="{top + (row - 0.9) * HEIGHT:g}" width="{length:.0f}" height="{1.2 * HEIGHT:g}"'
         yield f'<rect {place} rx="2" fill="{color}"/>'
         yield write(125 + length + 10, row, f"{counts[way]:,}", FOREGROUND, "bold")
-    yield write(20, 9.9, "All requests of a session, scripted model: docs/economics.md", FAINT)
+    yield write(20, 9.9, "All requests of a session, scripted model: docs/benchmarks.md", FAINT)
 
 
 if __name__ == "__main__":

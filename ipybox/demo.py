@@ -218,7 +218,7 @@ def _compare(console: Console, by_tools: list[int], by_code: list[int]) -> None:
     console.print(table)
     console.print(f"Tokens are estimated at {BYTES_PER_TOKEN} bytes each. Tool definitions aren't counted.")
     console.print("For a single call with a short result, code can cost more:")
-    console.print("https://github.com/gradion-ai/ipybox/blob/main/docs/economics.md\n")
+    console.print("https://github.com/gradion-ai/ipybox/blob/main/docs/benchmarks.md#tokens\n")
 
 
 async def _show_denial(console: Console, executor: CodeExecutor, problem: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.claude.cli import Home, publish
 from tests.servers import ROOT
+from tests.test_docs import SCRIPT
 from tests.warm import warm_python
 
 README = (ROOT / "README.md").read_text()
@@ -158,6 +159,8 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
     assert "lazy-editor\n" in outputs[0], "the loop over the repositories prints names"
     assert outputs[1] == shown.replace("? y\n", "? ")
     assert "first" in outputs[3], "the cell shows the commits of the directory"
+    printed = dict(zip(blocks("python"), outputs, strict=True))
+    assert [script for script, text in SCRIPT.findall(SDK) if text and printed[script] != text] == []
 
 
 def test_each_command_for_saved_code_works_after_the_install_line(programs: Path, tmp_path: Path):

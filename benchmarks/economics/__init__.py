@@ -1,1 +1,1 @@
-"""Measures what five tasks cost a model by four ways, and shows it in `docs/economics.md`."""
+"""Measures what five tasks cost a model by four ways, and shows it in `docs/benchmarks.md`."""

@@ -9,6 +9,7 @@ from benchmarks.economics.measure import client, measure, origin
 from benchmarks.economics.results import Economics, Session
 from benchmarks.economics.tasks import TASKS, WAYS
 from benchmarks.economics.tokens import Tokens
+from benchmarks.page import DOCS
 from tests.servers import ROOT
 
 DATA = ROOT / "benchmarks" / "economics.json"
@@ -18,7 +19,7 @@ TOKENIZER = "anthropic 0.38.0"
 
 
 def main() -> None:
-    """Measures, or writes the page."""
+    """Measures, or writes the part of the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.economics", description="What tasks cost a model.")
     parser.add_argument("--data", type=Path, default=DATA, metavar="FILE", help="(default: benchmarks/economics.json)")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -27,17 +28,17 @@ def main() -> None:
     counted.add_argument("--tasks", nargs="+", choices=[task.name for task in TASKS], help="(default: all)")
     counted.add_argument("--counts", nargs="+", type=int, default=COUNTS, help="numbers of tools")
     counted.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="code and saved action go together")
-    write = commands.add_parser("write", help="write docs/economics.md and its plots")
-    write.add_argument("--docs", type=Path, default=ROOT / "docs", metavar="DIR", help="where to write (default: docs)")
+    write = commands.add_parser("write", help="write the part of docs/benchmarks.md, and its plot")
+    write.add_argument("--docs", type=Path, default=DOCS, metavar="DIR", help="where to write (default: docs)")
     arguments = parser.parse_args()
     if arguments.command == "measure":
         tasks = [task for task in TASKS if arguments.tasks is None or task.name in arguments.tasks]
         with Tokens(arguments.tokenizer) as tokens:
             add_to(arguments.data, measure(tasks, arguments.counts, tokens, arguments.ways))
     else:
-        from benchmarks.economics.page import write_page
+        from benchmarks.economics.page import write_part
 
-        write_page(Economics.read(arguments.data), arguments.docs)
+        write_part(Economics.read(arguments.data), arguments.docs)
 
 
 def add_to(path: Path, sessions: Iterable[Session]) -> None:

@@ -1,4 +1,4 @@
-"""Plots of `docs/economics.md` as SVG: what each way takes, by parts, and how that grows with the number of tools."""
+"""A plot as SVG of the tokens that each way takes, by the number of tools."""
 
 import io
 from collections.abc import Sequence
@@ -9,87 +9,31 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from benchmarks.economics.results import PARTS, Economics, Part
-from benchmarks.economics.tasks import LOOP, ONE_CALL, TASKS, WAYS, Way
+from benchmarks.economics.results import Economics
+from benchmarks.economics.tasks import LOOP, ONE_CALL, Way
 from benchmarks.performance import plots
 
-#: Colors of parts and ways, in a light and a dark scheme, in addition to those of all plots.
+#: Colors of ways, in a light and a dark scheme, in addition to those of all plots.
 LIGHT = plots.LIGHT | {
-    "definitions": "#8c959e",
-    "notices": "#bf8700",
-    "discovery": "#8250df",
-    "skill": "#cf222e",
-    "results": "#0969db",
-    "code": "#1a7f37",
     "JSON tools": "#57606b",
     "tool search": "#bc4c01",
 }
 DARK = plots.DARK | {
-    "definitions": "#6e7681",
-    "notices": "#d29922",
-    "discovery": "#a371f7",
-    "skill": "#f85149",
-    "results": "#4493f8",
-    "code": "#3fb950",
     "JSON tools": "#adbac7",
     "tool search": "#db6d28",
 }
 
-#: The name and the color of a line. `code` is also a part, which has another color.
+#: The name and the color of a line.
 LINES: dict[Way, tuple[str, str]] = {
     "JSON tools": ("JSON tools", LIGHT["JSON tools"]),
     "tool search": ("tool search", LIGHT["tool search"]),
     "code": ("ipybox", LIGHT["ipybox"]),
 }
 
-WIDTH, ROW = 8.6, 1.3
+WIDTH = 8.6
 
 #: Its annotations are partial.
 _matplotlib: Any = matplotlib
-
-
-def parts(data: Economics, tools: int) -> str:
-    """Returns bars of the tokens of all requests, part by part, with one number of tools.
-
-    The axis of a task ends where the longest bar other than that of JSON tools does; a longer one is cut off.
-    """
-    shown: list[Part] = [part for part in PARTS if part != "skill"]
-    with _matplotlib.rc_context(plots.SETTINGS):
-        height = 0.5 + len(TASKS) * ROW
-        canvas = _canvas(height)
-        _legend(canvas, [(part, LIGHT[part]) for part in shown], 1 - 0.25 / height)
-        for number, task in enumerate(TASKS):
-            bottom = (len(TASKS) - 1 - number) * ROW + 0.12
-            axes = canvas.add_axes((0.16, bottom / height, 0.68, (ROW - 0.42) / height))
-            axes.set_title(task.title, loc="left", fontsize=9)
-            _bars(axes, data, task.name, tools, shown)
-        return _written(canvas)
-
-
-def _bars(axes: Any, data: Economics, task: str, tools: int, shown: Sequence[Part]) -> None:
-    sessions = [data.find(task, way, tools) for way in WAYS]
-    totals = [session.total().tokens for session in sessions]
-    longest = max(totals[1:])
-    for row, (way, session, total) in enumerate(zip(WAYS, sessions, totals, strict=True)):
-        left = 0.0
-        for part in shown:
-            width = min(session.total(part).tokens, longest * 1.04 - left)
-            axes.barh(row, width, left=left, height=0.72, color=LIGHT[part])
-            left += width
-        text = f"{total:,}" + (" (cut off)" if total > longest else "")
-        for place, label, side in ((0, way, -6), (left, text, 5)):
-            axes.annotate(
-                label,
-                (place, row),
-                xytext=(side, 0),
-                textcoords="offset points",
-                va="center",
-                ha="right" if side < 0 else "left",
-                fontsize=8,
-            )
-    axes.set_xlim(0, longest * 1.04)
-    axes.set_ylim(len(WAYS) - 0.5, -0.5)
-    axes.axis("off")
 
 
 def growth(data: Economics) -> str:
@@ -128,13 +72,6 @@ def _scale(axes: Any, counts: Sequence[int]) -> None:
 
 def _thousands(value: float, _: object) -> str:
     return f"{value / 1000:,g}k"
-
-
-def _legend(canvas: Any, entries: Sequence[tuple[str, str]], y: float) -> None:
-    for number, (name, color) in enumerate(entries):
-        x = 0.09 + 0.15 * number
-        canvas.text(x, y, "■", color=color, va="center")
-        canvas.text(x + 0.022, y, name, va="center")
 
 
 def _canvas(height: float) -> Any:

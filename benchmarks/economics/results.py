@@ -14,7 +14,6 @@ NAMES = [task.name for task in TASKS]
 #: What a request holds because of tools: their definitions; instructions, the skill's line and names of deferred tools;
 #: what searches of tools returned; the text of the skill; results; and the calls and the code that the model wrote.
 Part = Literal["definitions", "notices", "discovery", "skill", "results", "code"]
-PARTS: tuple[Part, ...] = ("definitions", "notices", "discovery", "skill", "results", "code")
 
 
 #: What a session did: a task by one way, or the registration of the servers, which is needed once.
@@ -56,10 +55,6 @@ class Session(_Frozen):
         """Returns the sum over all requests, of one part or of all."""
         sizes = [size for request in self.requests for name, size in request.items() if part in (None, name)]
         return _sum(sizes)
-
-    def last(self) -> Size:
-        """Returns what the context holds in the end."""
-        return _sum([*self.requests[-1].values()])
 
     def written(self) -> Size:
         """Returns what the model wrote in order to use tools."""

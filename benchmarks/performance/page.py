@@ -1,159 +1,54 @@
-"""`docs/performance.md`, from the results of a run."""
+"""The part of `docs/benchmarks.md` about speed and memory, from the results of a run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from benchmarks.figures import factor, figure
-from benchmarks.measurement import SHOWN, Group
+from benchmarks.figures import figure
 from benchmarks.results import Results, Row
 
-TITLES: dict[Group, str] = {
-    "start": "Start",
-    "cells": "Cells and reset",
-    "sessions": "Sessions",
-    "tool calls": "Tool calls and registration",
-    "data": "Data in bulk",
-    "MCP server": "As an MCP server",
-    "end": "End",
-    "memory": "Memory",
-    "age": "After many cells and calls",
-    "sandbox": "In the sandbox",
-}
-
-HEADINGS = (
-    "measured",
-    "floor",
-    "floor's p95",
-    "ipybox",
-    "p95",
-    "÷ floor",
-    "peer",
-    "peer's p95",
-    "÷ peer",
-    "target",
-    "holds",
-)
-
 INTRODUCTION = """\
-# Performance
+{quick}Medians of {rounds} on {date}: {processor}, {cores} cores, {memory}, {system},
+Python {python}, ipybox {ipybox}{commit}, {packages}.
 
-ipybox, the *floor* (the same without ipybox, with the library below) and the *peer* (ipybox {peer}), measured side
-by side in one run. `make bench` writes this page. [benchmarks](../benchmarks/README.md) describes how it measures, and
-what the floors are not.
+![ipybox and ipybox 0.9.2, relative to the same work without ipybox](pictures/speed.svg)
 
-- Figures are medians; the sides took turns in {rounds}. p95 is the value that 95 % of the samples don't exceed; of
-  fewer than 20 samples it is the greatest. Ratios hold where absolute figures drift with the machine.
-- In plots each bar begins at 0, and each row has a scale of its own.
-- {limits}
+| measured | ipybox | without ipybox | ipybox {peer} |
+| --- | --- | --- | --- |
 """
 
-QUICK = """\
-**This was a quick run**, to see that everything works: once, with less data and fewer repetitions than the descriptions
-say. Its figures mean little.
-"""
+QUICK = "**A quick run, to see that everything works: its figures mean little.** "
 
 
-def page(results: Results, plots: Mapping[Group, str]) -> str:
-    """Returns the page.
-
-    Args:
-        results: What it shows.
-        plots: The link to the plot of each group.
-    """
-    parts = [
-        INTRODUCTION.format(
-            peer=results.versions.get("peer", "0.9.2, not measured in this run"),
-            rounds="one round" if results.rounds == 1 else f"{results.rounds} rounds",
-            limits=_limits(results.rows),
-        ),
-        *([QUICK] if results.quick else []),
-        "\n".join(_facts(results)),
-    ]
-    for group in SHOWN:
-        rows = [row for row in results.rows if row.group == group]
-        if rows:
-            parts.append("\n".join(_section(group, rows, plots.get(group))))
-    if results.missing:
-        parts.append("\n".join(_missing(results)))
-    return "\n".join(parts)
+def part(results: Results) -> str:
+    """Returns the facts of the run, the plot, and a table with a row for each measurement, in Markdown."""
+    return "".join([_introduction(results), *map(_line, results.rows), *_remarks(results)])
 
 
-def _facts(results: Results) -> Iterator[str]:
+def _introduction(results: Results) -> str:
     on, versions = results.machine, results.versions
-    below = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("ipybox", "peer"))
-    commit = f", commit {results.commit}" if results.commit else ""
-    yield "| | |"
-    yield "| --- | --- |"
-    yield f"| date | {results.date} |"
-    yield f"| ipybox | {versions['ipybox']}{commit} |"
-    yield f"| packages | {below} |"
-    yield f"| machine | {on.processor}, {on.cores} cores, {on.memory} |"
-    yield f"| system | {on.system}, Python {on.python} |"
-    yield f"| load at the start | {results.load:.1f} |"
-    yield f"| command | `{results.command}` |"
-    yield ""
-
-
-def _section(group: Group, rows: Sequence[Row], plot: str | None) -> Iterator[str]:
-    yield f"## {TITLES[group]}"
-    yield ""
-    if plot is not None:
-        yield f"![{TITLES[group]}: medians of floor, ipybox and peer]({plot})"
-        yield ""
-    shown = [number for number in range(len(HEADINGS)) if number < 6 or number > 8 or _has_peer(rows)]
-    yield _line([HEADINGS[number] for number in shown])
-    yield _line(["---"] * len(shown))
-    for row in rows:
-        cells = _cells(row)
-        yield _line([cells[number] for number in shown])
-    yield ""
-    remarks = [f"- `{row.name}`: {remark}" for row in rows for remark in row.remarks]
-    if remarks:
-        yield from remarks
-        yield ""
-
-
-def _cells(row: Row) -> list[str]:
-    def of(value: float | None) -> str:
-        return figure(value, row.unit)
-
-    floor = f"; floor: {row.floor}" if row.floor else ""
-    return [
-        f"{row.what} (`{row.name}`{floor})",
-        of(row.median("floor")),
-        of(row.p95("floor")),
-        f"**{of(row.median('ipybox'))}**",
-        of(row.p95("ipybox")),
-        factor(row.ratio("floor")),
-        of(row.median("peer")),
-        of(row.p95("peer")),
-        factor(row.ratio("peer")),
-        ", ".join(limit.text for limit in row.limits),
-        " ".join(_mark(limit.holds) for limit in row.limits),
-    ]
-
-
-def _missing(results: Results) -> Iterator[str]:
-    yield "## Not measured"
-    yield ""
-    yield from (f"- {each.what} (`{each.name}`): {each.reason}" for each in results.missing)
-    yield ""
-
-
-def _limits(rows: Sequence[Row]) -> str:
-    known = [limit.holds for row in rows for limit in row.limits if limit.holds is not None]
-    return (
-        f"{sum(known)} of the {len(known)} targets that could be compared hold (✓). "
-        "[Why the others don't](decisions/019-missed-targets.md)."
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("ipybox", "peer"))
+    return INTRODUCTION.format(
+        quick=QUICK if results.quick else "",
+        rounds="one round" if results.rounds == 1 else f"{results.rounds} rounds",
+        date=results.date,
+        **on.model_dump(),
+        ipybox=versions["ipybox"],
+        commit=f" (commit {results.commit})" if results.commit else "",
+        packages=packages,
+        peer=versions.get("peer", "0.9.2 (not measured)"),
     )
 
 
-def _mark(holds: bool | None) -> str:
-    return "–" if holds is None else "✓" if holds else "✗"
+def _line(row: Row) -> str:
+    def of(value: float | None) -> str:
+        return figure(value, row.unit)
+
+    floor = f"{of(row.median('floor'))} ({row.floor})"
+    cells = [row.what, f"**{of(row.median('ipybox'))}**", floor, of(row.median("peer"))]
+    return f"| {' | '.join(cells)} |\n"
 
 
-def _has_peer(rows: Sequence[Row]) -> bool:
-    return any("peer" in row.samples for row in rows)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+def _remarks(results: Results) -> Iterator[str]:
+    peer = results.versions.get("peer", "")
+    remarks = [f"- {row.what}: {remark.replace('peer', peer)}\n" for row in results.rows for remark in row.remarks]
+    remarks += [f"- {each.what}: not measured, {each.reason}\n" for each in results.missing]
+    yield from ["\n", *remarks] if remarks else []

@@ -1,12 +1,11 @@
-"""A plot of each group as SVG: bars of the medians, and curves below.
+"""A plot as SVG of what ipybox and the peer take, relative to the floor.
 
-The text is text, and the plot follows the reader's choice between a light and a dark scheme.
+Its text is text, and it follows the reader's choice between a light and a dark scheme.
 """
 
 import io
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -14,30 +13,24 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from benchmarks.figures import factor, figure
-from benchmarks.measurement import Curve, Side
+from benchmarks.figures import factor
+from benchmarks.measurement import Side
 from benchmarks.results import Row
 
 #: Colors of a scheme, by name: those of the light one are in the file, those of the dark one replace them.
-LIGHT = {"paper": "#fefefe", "ink": "#1f2328", "faint": "#59636e", "floor": "#8c959f", "ipybox": "#0969da"}
-DARK = {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#9198a1", "floor": "#6e7681", "ipybox": "#4493f8"}
-LIGHT["peer"], DARK["peer"] = "#bc4c00", "#db6d28"
+LIGHT = {"paper": "#fefefe", "ink": "#1f2328", "faint": "#59636e", "ipybox": "#0969da", "peer": "#bc4c00"}
+DARK = {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#9198a1", "ipybox": "#4493f8", "peer": "#db6d28"}
 
 #: Its annotations are partial.
 _matplotlib: Any = matplotlib
 
-SIDES: tuple[Side, ...] = ("floor", "ipybox", "peer")
+#: Inches: of the figure, of a row, and above and below the rows. Narrow, so that phones show readable text.
+WIDTH, ROW, ABOVE, BELOW = 6.4, 0.215, 0.62, 0.55
 
-#: Inches: of the figure, of a bar, between rows, of a curve's axes, and of the legend.
-WIDTH = 8.6
-BAR = 0.17
-GAP = 0.2
-CURVE = 2.3
-LEGEND = 0.42
-MARGIN = 0.62
+#: Where the axis begins and ends, as parts of the width; descriptions stand before, ratios behind.
+LEFT, RIGHT = 0.42, 0.9
 
-#: Where bars begin and end, as parts of the width; descriptions stand before, figures behind.
-LEFT, RIGHT = 0.34, 0.74
+NAMES: dict[Side, str] = {"ipybox": "ipybox", "peer": "ipybox 0.9.2"}
 
 SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -50,100 +43,63 @@ SETTINGS: dict[str, Any] = {
     "axes.facecolor": "none",
     "axes.labelcolor": LIGHT["ink"],
     "xtick.color": LIGHT["faint"],
-    "ytick.color": LIGHT["faint"],
+    "ytick.color": LIGHT["ink"],
     "figure.facecolor": LIGHT["paper"],
 }
 
 
 def plot(rows: Sequence[Row]) -> str:
-    """Returns the plot of a group as SVG; the same rows give the same text."""
-    curves = [curve for row in rows for curve in row.curves]
+    """Returns the plot as SVG; the same rows give the same text."""
+    height = ABOVE + ROW * len(rows) + BELOW
     with _matplotlib.rc_context(SETTINGS):
-        bars = [len(_measured(row)) * BAR + GAP for row in rows]
-        height = LEGEND + sum(bars) + len(curves) * (CURVE + MARGIN) + GAP
         canvas: Any = Figure(figsize=(WIDTH, height))
         FigureCanvasSVG(canvas)
-        top = height - LEGEND
-        _add_legend(canvas, _sides(rows), any(row.limits for row in rows), 1 - LEGEND / 2 / height)
-        for row, tall in zip(rows, bars, strict=True):
-            top -= tall
-            _add_bars(canvas, row, (LEFT, (top + GAP / 2) / height, RIGHT - LEFT, (tall - GAP) / height))
-        for curve in curves:
-            top -= CURVE + MARGIN
-            _add_curve(canvas, curve, (0.12, (top + MARGIN * 0.8) / height, 0.83, (CURVE - MARGIN * 0.4) / height))
+        axes = canvas.add_axes((LEFT, BELOW / height, RIGHT - LEFT, 1 - (ABOVE + BELOW) / height))
+        _add_legend(canvas, height)
+        _scale(axes, rows)
+        for side in NAMES:
+            points = [(ratio, number) for number, row in enumerate(rows) if (ratio := relative(row, side)) is not None]
+            if points:
+                axes.plot(*zip(*points, strict=True), "o", markersize=5, color=LIGHT[side])
+        for number, row in enumerate(rows):
+            place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8}
+            axes.text(1.02, number, factor(relative(row, "ipybox")), color=LIGHT["ipybox"], **place)
         written = io.StringIO()
         canvas.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     return for_both_schemes(written.getvalue(), LIGHT, DARK)
 
 
-def _add_legend(canvas: Any, sides: Sequence[Side], targets: bool, y: float) -> None:
-    entries = [*((side, "■", LIGHT[side]) for side in sides), *([("target", "|", LIGHT["ink"])] if targets else [])]
-    for number, (name, symbol, color) in enumerate(entries):
-        x = LEFT + 0.12 * number
-        canvas.text(x, y, symbol, color=color, va="center")
-        canvas.text(x + 0.022, y, name, va="center")
+def relative(row: Row, side: Side) -> float | None:
+    """Returns a side's time or memory, divided by that of the floor; None if one was not measured."""
+    value, floor = row.median(side), row.median("floor")
+    if not value or not floor:
+        return None
+    return floor / value if row.unit == "calls/s" else value / floor
 
 
-def _add_bars(canvas: Any, row: Row, place: tuple[float, float, float, float]) -> None:
-    axes = canvas.add_axes(place)
-    sides = _measured(row)
-    values = [row.median(side) or 0.0 for side in sides]
-    longest = max(values) or 1
-    axes.barh(range(len(sides)), values, height=0.8, color=[LIGHT[side] for side in sides])
-    axes.set_ylim(len(sides) - 0.5, -0.5)
-    axes.set_xlim(0, longest)
-    axes.axis("off")
-
-    def write(text: str, x: float, y: float, shift: int, **options: Any) -> None:
-        axes.annotate(text, (x, y), xytext=(shift, 0), textcoords="offset points", va="center", **options)
-
-    limits = [limit.value for limit in row.limits if limit.value is not None and limit.value <= longest]
-    write(row.what, 0, (len(sides) - 1) / 2, -8, ha="right")
-    for number, (side, value) in enumerate(zip(sides, values, strict=True)):
-        if side == "ipybox":
-            axes.vlines(limits, number - 0.5, number + 0.5, color=LIGHT["ink"], linewidth=1.2)
-            write(figure(value, row.unit), max([value, *limits]), number, 5, fontsize=8)
-            continue
-        write(figure(value, row.unit), value, number, 5, fontsize=8)
-        if row.ratio(side) is not None:
-            write(f"ipybox: {factor(row.ratio(side))}", longest, number, 62, fontsize=8, color=LIGHT["faint"])
+def _add_legend(canvas: Any, height: float) -> None:
+    y = 1 - 0.16 / height
+    canvas.text(0.01, y, "Time or memory ÷ the same work without ipybox", va="center", fontweight="bold")
+    for x, side in zip((0.01, 0.16), NAMES, strict=True):
+        canvas.text(x, 1 - 0.38 / height, "●", color=LIGHT[side], va="center")
+        canvas.text(x + 0.03, 1 - 0.38 / height, NAMES[side], va="center")
 
 
-def _add_curve(canvas: Any, curve: Curve, place: tuple[float, float, float, float]) -> None:
-
-    def tick(value: float, _: object) -> str:
-        return f"{value * 1000:g} ms" if curve.unit == "s" and 0 < value < 1 else f"{value:g} {curve.unit}"
-
-    axes = canvas.add_axes(place)
-    axes.set_title(curve.name, loc="left", fontsize=9)
-    axes.set_xlabel(curve.over)
-    axes.spines[["top", "right"]].set_visible(False)
-    numbers = sorted({number for points in curve.points.values() for number, _ in points})
-    for side in SIDES:
-        points = curve.points.get(side, [])
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, color=LIGHT[side])
-    if _doubles(numbers):
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-    axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
-    axes.yaxis.set_major_formatter(FuncFormatter(tick))
+def _scale(axes: Any, rows: Sequence[Row]) -> None:
+    axes.set_xscale("log")
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), [row.what for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.axvline(1, color=LIGHT["ink"], linewidth=1)
+    axes.grid(axis="both", alpha=0.2)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(_times))
+    axes.set_xlabel("ratio on a log scale; left of 1 × is less than without ipybox")
 
 
-def _doubles(numbers: Sequence[float]) -> bool:
-    return len(numbers) > 1 and all(after == 2 * before for before, after in pairwise(numbers))
-
-
-def _measured(row: Row) -> list[Side]:
-    return [side for side in SIDES if side in row.samples]
-
-
-def _sides(rows: Sequence[Row]) -> list[Side]:
-    return [side for side in SIDES if any(side in row.samples for row in rows)]
+def _times(value: float, _: object) -> str:
+    return f"{value:g} ×"
 
 
 def for_both_schemes(svg: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:

@@ -26,7 +26,7 @@ def with_api(text: str) -> str:
 def _included(match: re.Match[str]) -> str:
     settings: dict[str, Any] = yaml.safe_load(match[2]) or {}
     names: list[str] | None = settings.get("options", {}).get("members")
-    text = _described(match[1].rpartition(".")[2], _find(match[1]), 2, names)
+    text = _described(match[1].rpartition(".")[2], _find(match[1]), 3, names)
     return f"{text.rstrip()}\n"
 
 

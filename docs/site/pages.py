@@ -25,7 +25,7 @@ class Page:
     """One page.
 
     Attributes:
-        path: Its path below the directory of all pages, such as `api/errors.md`.
+        path: Its path below the directory of all pages, such as `architecture.md`.
         title: Its title in the navigation.
         section: The first section of the navigation that it is in; its own title if it is in none.
     """

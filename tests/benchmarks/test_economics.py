@@ -1,4 +1,4 @@
-"""`docs/economics.md` is what its data make, and a task of it runs in the real client."""
+"""`docs/benchmarks.md` is what its data make, and a task of it runs in the real client."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from benchmarks.economics.tasks import ONE_CALL
 from tests.servers import ROOT
 
 DATA = ROOT / "benchmarks" / "economics.json"
-PAGE = ("economics.md", "economics/parts.svg", "economics/growth.svg")
+PAGE = ("benchmarks.md", "pictures/tokens.svg")
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.figures import describe, figure
+from benchmarks.figures import describe, factor, figure
 from benchmarks.measurement import SHOWN, Limit, Measurement, Samples, Setting, Side, Unit, take_turns
 from benchmarks.performance.__main__ import main
+from benchmarks.performance.plots import relative
 from benchmarks.results import Results, read_results, row
 from benchmarks.suite import SUITE
 
@@ -24,7 +25,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture
 def results() -> Results:
-    """The results of the run that docs/performance.md shows."""
+    """The results of the run that docs/benchmarks.md shows."""
     return read_results(RESULTS)
 
 
@@ -135,35 +136,35 @@ def test_the_page_in_docs_is_what_its_results_make(tmp_path: Path) -> None:
     # In a process of its own, because matplotlib keeps the files of fonts open.
     command = [sys.executable, "-m", "benchmarks.performance", RESULTS, "--docs", tmp_path]
     subprocess.run(command, cwd=ROOT, check=True, timeout=60)
-    assert (tmp_path / "performance.md").read_text() == (DOCS / "performance.md").read_text()
-    written, kept = (sorted(path.name for path in (each / "performance").iterdir()) for each in (tmp_path, DOCS))
-    assert written == kept
+    for name in ("benchmarks.md", "pictures/speed.svg"):
+        assert (tmp_path / name).read_text() == (DOCS / name).read_text()
 
 
-def test_the_page_shows_each_row_with_its_target_and_links_each_plot(results: Results) -> None:
-    text = (DOCS / "performance.md").read_text()
+def test_the_page_shows_each_row_and_the_machine(results: Results) -> None:
+    text = (DOCS / "benchmarks.md").read_text()
     for each in results.rows:
-        (line,) = (line for line in text.splitlines() if line.startswith(f"| {each.what} (`{each.name}`"))
-        assert figure(each.median("ipybox"), each.unit) in line
-        assert all(limit.text in line for limit in each.limits)
-    links = re.findall(r"\]\((performance/.*\.svg)\)", text)
-    assert len(links) == len({each.group for each in results.rows})
-    assert all((DOCS / link).is_file() for link in links)
+        (line,) = (line for line in text.splitlines() if line.startswith(f"| {each.what} |"))
+        assert all(figure(each.median(side), each.unit) in line for side in each.samples)
     assert results.machine.processor in text
+    assert results.date in text
 
 
 def test_neither_results_nor_page_name_files_of_the_machine() -> None:
-    for path in (RESULTS, DOCS / "performance.md"):
+    for path in (RESULTS, DOCS / "benchmarks.md"):
         assert re.findall(r"/(?:home|srv|root|tmp|work|usr|opt|Users)/\S*", path.read_text()) == []
 
 
+def test_a_rate_is_compared_as_a_time() -> None:
+    samples = Samples({"ipybox": [200.0], "floor": [100.0]})
+
+    assert relative(row(measurement("s"), samples), "ipybox") == 2
+    assert relative(row(measurement("calls/s"), samples), "ipybox") == 0.5
+    assert relative(row(measurement("s"), samples), "peer") is None
+
+
 def test_a_plot_has_its_figures_as_text_and_a_dark_scheme(results: Results) -> None:
-    for group in {each.group for each in results.rows}:
-        path = DOCS / "performance" / f"{group.lower().replace(' ', '-')}.svg"
-        plot = ElementTree.parse(path).getroot()
-        texts = {"".join(each.itertext()) for each in plot.iter(f"{SVG}text")}
-        rows = [each for each in results.rows if each.group == group]
-        assert {each.what for each in rows} <= texts
-        assert {figure(each.median("ipybox"), each.unit) for each in rows} <= texts
-        assert {curve.name for each in rows for curve in each.curves} <= texts
-        assert any("prefers-color-scheme: dark" in (style.text or "") for style in plot.iter(f"{SVG}style"))
+    plot = ElementTree.parse(DOCS / "pictures" / "speed.svg").getroot()
+    texts = {"".join(each.itertext()) for each in plot.iter(f"{SVG}text")}
+    assert {each.what for each in results.rows} <= texts
+    assert {factor(relative(each, "ipybox")) for each in results.rows} <= texts
+    assert any("prefers-color-scheme: dark" in (style.text or "") for style in plot.iter(f"{SVG}style"))

@@ -1,6 +1,6 @@
 """The measurement of the search: its queries, its halves, and that those about servers that tests have are answered.
 
-What it measures with GitHub's 117 tools, which are not part of the repository, is in `docs/context.md`.
+What it measures with GitHub's 117 tools, which are not part of the repository, is in `docs/benchmarks.md`.
 """
 
 import subprocess

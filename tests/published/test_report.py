@@ -1,4 +1,4 @@
-"""The report in `docs/`, which `make servers` writes, is about the servers and calls of today's tests."""
+"""The report in `dev/`, which `make servers` writes, is about the servers and calls of today's tests."""
 
 import re
 
@@ -6,7 +6,7 @@ from tests.published.calls import CALLS
 from tests.published.catalog import published_servers
 from tests.servers import ROOT
 
-REPORT = ROOT / "docs" / "servers.md"
+REPORT = ROOT / "dev" / "servers.md"
 
 
 def test_the_published_report_has_every_server_with_its_calls():
