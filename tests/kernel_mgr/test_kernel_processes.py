@@ -1,10 +1,9 @@
-import math
 from collections.abc import Mapping
 
 import pytest
 
-from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
-from ipybox.kernel_mgr.limits.process_tree import LinuxTree
+from ipybox.kernel_mgr.limits.kernel_processes import SPARE_MEMORY, KernelProcesses
+from ipybox.kernel_mgr.limits.process_tree import LinuxTree, Process, Snapshot
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 
 ROOT, GATEWAY, TEMPLATE, A, B = 1, 5, 6, 10, 20
@@ -17,7 +16,8 @@ class Processes(LinuxTree):
     """Processes that a test sets: parents, command lines, and start times, which are the ids if not given."""
 
     def __init__(self, parents: Mapping[int, int], **kernels: int):
-        self.found, self.started = dict(parents), dict[int, float]()
+        self.found, self.started, self.memory = dict(parents), dict[int, float](), dict[int, int]()
+        self.outside = 0
         super().__init__(ROOT)
         self.commands = {ROOT: b"sandbox\0" + GATEWAY_COMMAND, GATEWAY: GATEWAY_COMMAND}
         for kernel, pid in kernels.items():
@@ -26,14 +26,15 @@ class Processes(LinuxTree):
     def rename(self, pid: int, kernel: str) -> None:
         self.commands[pid] = f"python\0-P\0-m\0ipybox.guest.kernel\0/x/kernel-{kernel}.json\0".encode()
 
-    def parents(self) -> dict[int, int]:
-        return self.found
+    def snapshot(self) -> Snapshot:
+        found = {
+            pid: Process(parent, self.started.get(pid, float(pid)), True, self.memory.get(pid, 1), 0.0, 0.0)
+            for pid, parent in self.found.items()
+        }
+        return Snapshot(found, self.outside)
 
     def command(self, pid: int) -> bytes:
         return self.commands.get(pid, b"python\0")
-
-    def start_time(self, pid: int) -> float:
-        return self.started.get(pid, float(pid)) if pid in self.found else math.inf
 
 
 def look(
@@ -41,8 +42,8 @@ def look(
 ) -> dict[str, list[int]]:
     """Returns the processes by their owners."""
     processes.found = dict(parents or processes.found)
-    trees.look(processes.found)
-    return {owner: trees.pids(owner) for owner in trees.owners}
+    trees.look()
+    return {owner: trees.pids(owner) for owner in trees.owners.values()}
 
 
 SANDBOX = {ROOT: 0, 2: ROOT, 3: ROOT, GATEWAY: 2}
@@ -52,8 +53,6 @@ def test_the_gateway_and_what_is_as_old_are_helpers_and_kernels_that_were_there_
     processes = Processes({**SANDBOX, A: GATEWAY, 11: A, B: GATEWAY}, a=A, b=B)
     trees = KernelProcesses(processes)
     assert look(trees, processes) == {"a": [A, 11], "b": [B]}
-    assert trees.helpers == set(SANDBOX)
-    assert trees.kernels == {"a", "b"}
 
 
 def test_without_a_gateway_all_but_the_root_counts():
@@ -61,7 +60,6 @@ def test_without_a_gateway_all_but_the_root_counts():
     del processes.commands[GATEWAY]
     trees = KernelProcesses(processes)
     assert look(trees, processes) == {UNATTRIBUTED: [2, 3, GATEWAY]}
-    assert trees.helpers == {ROOT}
 
 
 def test_a_process_with_the_command_line_of_the_gateway_is_no_helper():
@@ -71,7 +69,6 @@ def test_a_process_with_the_command_line_of_the_gateway_is_no_helper():
     processes.rename(31, "b")
     trees = KernelProcesses(processes)
     assert look(trees, processes) == {UNATTRIBUTED: [30, 31], "a": [A]}
-    assert trees.helpers == {ROOT, 2, GATEWAY}
 
 
 def test_processes_belong_to_the_kernel_that_they_were_first_seen_below():
@@ -82,7 +79,6 @@ def test_processes_belong_to_the_kernel_that_they_were_first_seen_below():
     # 11 has ended, and its child is the sandbox's now; 13 was never seen below its kernel.
     left = {**SANDBOX, A: GATEWAY, B: GATEWAY, 12: 2, 13: 2, 14: 12}
     assert look(trees, processes, left) == {"a": [A, 12, 14], "b": [B], UNATTRIBUTED: [13]}
-    assert trees.kernels == {"a", "b"}
 
     assert look(trees, processes, {**SANDBOX, B: GATEWAY}) == {"b": [B]}
 
@@ -131,7 +127,6 @@ def test_a_process_with_the_id_of_one_that_ended_is_not_that_one(pid: int):
     sandbox = {helper: parent for helper, parent in SANDBOX.items() if helper != pid}
     owners = look(trees, processes, {**sandbox, A: GATEWAY, B: GATEWAY, pid: 2})
     assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [pid]}
-    assert pid not in trees.helpers
 
 
 def test_the_template_and_what_it_forks_are_helpers_until_the_gateway_adopts_it():
@@ -139,7 +134,6 @@ def test_the_template_and_what_it_forks_are_helpers_until_the_gateway_adopts_it(
     processes.commands |= dict.fromkeys((TEMPLATE, 7, 30), TEMPLATE_COMMAND)
     trees = KernelProcesses(processes)
     assert look(trees, processes) == {"a": [A]}
-    assert (trees.helpers, trees.templates) == ({*SANDBOX, TEMPLATE, 7, 30}, {TEMPLATE, 7, 30})
 
     adopted = {**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 30: GATEWAY}
     assert look(trees, processes, adopted) == {"a": [A], UNATTRIBUTED: [30]}
@@ -153,7 +147,6 @@ def test_a_process_that_calls_itself_the_template_is_not_it(parent: int):
     processes.commands |= dict.fromkeys((TEMPLATE, 30), TEMPLATE_COMMAND)
     trees = KernelProcesses(processes)
     assert look(trees, processes) == ({"a": [A, 30]} if parent == A else {"a": [A], UNATTRIBUTED: [30]})
-    assert trees.templates == {TEMPLATE}
 
 
 def test_a_template_that_was_started_again_counts_because_it_could_be_any_process():
@@ -171,22 +164,34 @@ def test_a_kernel_that_calls_itself_the_template_stays_a_kernel_also_where_there
     processes.commands[A] = processes.commands[30] = TEMPLATE_COMMAND
     owners = look(trees, processes, {**SANDBOX, A: GATEWAY, B: GATEWAY, 30: GATEWAY})
     assert owners == {"a": [A], "b": [B], UNATTRIBUTED: [30]}
-    assert trees.templates == set()
 
 
-def test_the_spare_kernel_is_the_oldest_one_that_is_one_process_and_ran_no_cell():
+def test_the_first_kernel_that_is_one_small_process_and_ran_no_cell_is_the_spare_one_and_has_no_owner():
     processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, B: GATEWAY, 30: GATEWAY, 31: 30}, a=A, b=B, c=30)
     processes.commands[TEMPLATE] = TEMPLATE_COMMAND
-    trees = KernelProcesses(processes)
-    look(trees, processes)
-    assert trees.spare({"a"}) == ("b", B)
-    assert trees.spare({"a", "b"}) is None  # c has started a process
-    look(trees, processes, {pid: parent for pid, parent in processes.found.items() if pid not in (A, B, 31)})
-    assert trees.spare(set()) == ("c", 30)
+    used = {"a"}
+    trees = KernelProcesses(processes, used)
+    assert look(trees, processes) == {"a": [A], "c": [30, 31]}
+    used.add("b")
+    assert look(trees, processes) == {"a": [A], "b": [B], "c": [30, 31]}
+    alone = {**SANDBOX, TEMPLATE: GATEWAY, 30: GATEWAY}
+    assert look(trees, processes, alone) == {}
+    processes.memory[30] = SPARE_MEMORY + 2
+    assert look(trees, processes, alone) == {"c": [30]}
 
 
 def test_without_a_template_there_is_no_spare_kernel():
     processes = Processes({**SANDBOX, A: GATEWAY}, a=A)
+    trees = KernelProcesses(processes, set[str]())
+    assert look(trees, processes) == {"a": [A]}
+
+
+def test_memory_of_kernels_and_the_growth_of_helpers_count_but_not_the_template():
+    processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 11: A, 30: 2}, a=A)
+    processes.commands[TEMPLATE] = TEMPLATE_COMMAND
+    processes.memory = {GATEWAY: 100}
     trees = KernelProcesses(processes)
-    look(trees, processes)
-    assert trees.spare(set()) is None
+    processes.memory = {GATEWAY: 170, 2: 0, TEMPLATE: 1000, A: 7, 11: 5, 30: 3}
+    processes.outside = 20
+    trees.look()
+    assert (trees.grown, trees.bound) == (70, 70 + 7 + 5 + 3 + 20)

@@ -7,9 +7,10 @@ process can change them. The time of the first poll does not matter. `LimitMonit
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Container
 
-from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree
+from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree, Process
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 
 #: The command line of the gateway. The command lines of the sandbox around it only end with it.
@@ -20,6 +21,9 @@ TEMPLATE = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.template\0")
 
 #: The command line of a kernel, which contains its id in a file name.
 KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
+
+#: Bytes of memory that a spare kernel may have more than the template, so that it does not count.
+SPARE_MEMORY = 64 << 20
 
 
 class KernelProcesses:
@@ -36,93 +40,79 @@ class KernelProcesses:
 
     Args:
         tree: The processes below the gateway, or below the sandbox around it. The gateway must run.
+        used: The ids of the kernels that ran cells; None if the gateway keeps no spare kernel.
     """
 
-    def __init__(self, tree: LinuxTree | PortableTree):
+    def __init__(self, tree: LinuxTree | PortableTree, used: Container[str] | None = None):
         self._tree = tree
-        candidates = [pid for pid in tree.parents() if GATEWAY.match(tree.command(pid))]
+        self._used = used
+        self._processes, self._outside_before = tree.snapshot()
+        self._memory_before = {pid: process.memory for pid, process in self._processes.items()}
+        started = {pid: process.started for pid, process in self._processes.items()}
+        candidates = [pid for pid in started if GATEWAY.match(tree.command(pid))]
         # Without a gateway, only the root is a helper.
-        self._gateway = min(candidates, key=tree.start_time, default=tree.root)
-        self._gateway_started = tree.start_time(self._gateway)
-        self._started: dict[int, float] = {}
-        self._owners: dict[int, str] = {}
+        self._gateway = min(candidates, key=started.__getitem__, default=tree.root)
+        self._gateway_started = started.get(self._gateway, math.inf)
+        self._template: int | None = None
         self._kernels: dict[str, int] = {}
+        self._known: dict[int, str] = {}
         #: The earliest start time of a process that is no helper.
         self._code_since = math.inf
-        #: The gateway, the sandbox around it and the template, at the last poll.
-        self.helpers: set[int] = set()
-        #: The template, and what is below it. Code has no influence on their memory.
-        self.templates: set[int] = set()
+        #: The owner of each process at the last poll, parents first: the id of a kernel or `UNATTRIBUTED`. Helpers and
+        #: a spare kernel have none.
+        self.owners: dict[int, str] = {}
+        #: Bytes by which the memory of helpers has grown. Code has no influence on that of the template and its forks.
+        self.grown = 0
+        #: An upper bound of the memory that counts: of processes with owners, outside of processes, and `grown`.
+        self.bound = 0
 
-    @property
-    def kernels(self) -> set[str]:
-        """The ids of the kernels that had processes at the last poll."""
-        return self.owners - {UNATTRIBUTED}
-
-    @property
-    def owners(self) -> set[str]:
-        """The ids of these kernels, and `UNATTRIBUTED` if there were unattributed processes."""
-        return set(self._owners.values())
-
-    def look(self, parents: Mapping[int, int]) -> None:
-        """Updates the processes and their owners, from the result of `LinuxTree.parents`."""
-        before, self._owners, self.helpers, self.templates = self._owners, {}, set(), set()
-        self._started = {pid: started for pid, started in self._started.items() if pid in parents}
-        self._kernels = {kernel: pid for kernel, pid in self._kernels.items() if pid in parents}
-        for pid, parent in parents.items():
-            if parent in self.templates or (parent == self._gateway and self._is_template(pid)):
-                self.templates.add(pid)
-                self.helpers.add(pid)
-                continue
-            owner = self._owners.get(parent)
-            if owner:
-                if pid not in self._started:
-                    self._started[pid] = self._tree.start_time(pid)
+    def look(self) -> dict[int, Process]:
+        """Polls the processes and returns them, parents first; none if the root has ended."""
+        before, (self._processes, outside) = self._processes, self._tree.snapshot()
+        known, self._known, self.grown = self._known, {}, 0
+        for kernel, pid in tuple(self._kernels.items()):
+            if pid not in self._processes:
+                del self._kernels[kernel]
+        templates, sizes = dict[int, int](), Counter[str]()
+        self.bound = max(0, outside - self._outside_before)
+        for pid, process in self._processes.items():
+            same = (earlier := before.get(pid)) is not None and earlier.started == process.started
+            owner = self._known.get(process.parent) or (known.get(pid) if same else None)
+            if process.parent in templates or (same and pid == self._template):
+                owner = None
+            elif not owner and process.started > self._gateway_started:
+                owner = self._find_owner(pid, process)
+            if owner is not None:
+                self._known[pid] = owner
+                sizes[owner] += 1
+                self.bound += process.memory
+            elif process.parent in templates or pid == self._template:
+                templates[pid] = process.memory
             else:
-                owner = self._find_owner(pid, parent, before)
-            if owner is None:
-                self.helpers.add(pid)
-            else:
-                self._owners[pid] = owner
+                self.grown += max(0, process.memory - self._memory_before.get(pid, 0))
+        self.bound += self.grown
+        self.owners = self._known.copy()
+        for kernel, pid in self._kernels.items():
+            if self._used is not None and templates and kernel not in self._used and sizes[kernel] == 1:
+                memory = self._processes[pid].memory
+                if memory <= max(templates.values()) + SPARE_MEMORY:
+                    del self.owners[pid]
+                    self.bound -= memory
+                break  # code can pretend to be a spare kernel: at most one, the first, does not count
+        return self._processes
 
-    def pids(self, owner: str | None) -> list[int]:
-        """Returns the processes of a kernel, or the unattributed ones, parents before children."""
-        return [pid for pid, found in self._owners.items() if found == owner]
+    def pids(self, owner: str) -> list[int]:
+        """Returns the processes of an owner, parents before children."""
+        return [pid for pid, found in self.owners.items() if found == owner]
 
-    def spare(self, used: Collection[str]) -> tuple[str, int] | None:
-        """Returns the id and the process of a spare kernel: the oldest kernel that is one process and ran no cell.
-
-        The gateway has one at most. Code can pretend to be another one, and gains one process that does not count.
-
-        Args:
-            used: The ids of the kernels that ran cells.
-        """
-        if not self.templates:
+    def _find_owner(self, pid: int, process: Process) -> str | None:
+        """Returns the owner of a process that is below no process of a kernel; None if it is the template."""
+        command = self._tree.command(pid) if process.parent == self._gateway else b""
+        if process.started < self._code_since and TEMPLATE.match(command):
+            self._template = pid
             return None
-        unused = [
-            (self._started[pid], kernel, pid)
-            for kernel, pid in self._kernels.items()
-            if kernel not in used and self.pids(kernel) == [pid]
-        ]
-        return min(unused)[1:] if unused else None
-
-    def _is_template(self, pid: int) -> bool:
-        if self._started.get(pid, 0.0) >= self._code_since or self._tree.start_time(pid) >= self._code_since:
-            return False
-        return TEMPLATE.match(self._tree.command(pid)) is not None
-
-    def _find_owner(self, pid: int, parent: int, before: Mapping[int, str]) -> str | None:
-        """Returns the owner of a process that is not below a process of a kernel; None if it is a helper."""
-        started = self._tree.start_time(pid)
-        if started <= self._gateway_started:
-            return None
-        self._code_since = min(self._code_since, started)
-        # The system may have reused the id of a process that ended.
-        same = self._started.get(pid) == started
-        self._started[pid] = started
-        if same and (owner := before.get(pid)):
-            return owner
-        if parent == self._gateway and (match := KERNEL.match(self._tree.command(pid))):
+        self._code_since = min(self._code_since, process.started)
+        if match := KERNEL.match(command):
             kernel = match[1].decode()
             if self._kernels.setdefault(kernel, pid) == pid:  # only the first one with the id, while it lives
                 return kernel

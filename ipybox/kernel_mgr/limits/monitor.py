@@ -17,11 +17,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable
-from functools import partial
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
 from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
-from ipybox.kernel_mgr.limits.process_tree import process_tree
+from ipybox.kernel_mgr.limits.process_tree import Process, process_tree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
 from ipybox.support.daemon_thread import start_daemon_thread
 from ipybox.support.sizes import format_bytes
@@ -39,9 +38,6 @@ FILL_RATE = 4 << 30
 #: A pause is at least this many times as long as the previous poll, up to MAX_PACED_PAUSE.
 PACE = 5
 MAX_PACED_PAUSE = 1.0
-
-#: Bytes of memory that a spare kernel may have more than the template, so that it does not count.
-SPARE_MEMORY = 64 << 20
 
 #: Seconds to find all processes of a fork bomb; then those found so far are killed.
 STOP_TIMEOUT = 2.0
@@ -82,22 +78,18 @@ class LimitMonitor:
         *,
         spare: bool = False,
     ):
-        self._keeps_spare = spare
+        self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._on_exceeded = on_exceeded
+        #: The kernels that have run a cell.
+        self._used: set[str] = set()
         self._tree = process_tree(pid)
-        self._trees = KernelProcesses(self._tree)
-        #: The private memory that each helper had at the start.
-        self._memory_before: dict[int, int] = {}
+        self._kernels = KernelProcesses(self._tree, self._used if spare else None)
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
         self._cells: dict[str, _CellTime] = {}
-        #: The kernels that have run a cell.
-        self._used: set[str] = set()
-        #: The spare kernel at the last poll, and its processes.
-        self._spare: tuple[str | None, set[int]] = None, set()
 
     def start(self) -> None:
         """Starts monitoring.
@@ -105,11 +97,9 @@ class LimitMonitor:
         Raises:
             OSError: If its thread can't start.
         """
-        pids = self._look_around()
-        self._memory_before = {pid: self._tree.resident(pid).private for pid in self._trees.helpers}
-        self._tree.open_private_files(pids)
+        self._tree.open_private_files(self._kernels.look())
         try:
-            self._thread = start_daemon_thread(partial(self._run, asyncio.get_running_loop()), "ipybox-limits")
+            self._thread = start_daemon_thread(self._run, "ipybox-limits")
         except OSError:
             self._tree.close()
             raise
@@ -140,57 +130,55 @@ class LimitMonitor:
         finally:
             self._cells.pop(kernel, None)
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self) -> None:
         if sys.platform == "linux":  # threads have ids like processes there
             with contextlib.suppress(OSError):  # only root may
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
         try:
-            while not self._stopping:
+            pause: float | None = 0.0
+            while not self._stopping and pause is not None:
                 self._wake.clear()
                 started = time.monotonic()
                 try:
-                    pids = self._look_around()
-                    pause = self._look(pids, loop)
+                    pause = self._check()
                 except OSError as exc:  # a shortage of the machine, such as too many open files
                     logger.warning("can't list the kernel's processes: %s", exc)
-                    pids, pause = [0], MAX_PAUSE
-                if not pids:
-                    break
-                self._wake.wait(max(pause, min(PACE * (time.monotonic() - started), MAX_PACED_PAUSE)))
+                    pause = MAX_PAUSE
+                if pause is not None:
+                    self._wake.wait(max(pause, min(PACE * (time.monotonic() - started), MAX_PACED_PAUSE)))
         finally:
             self._tree.close()
-            _call(loop, self._ended.set)
+            self._call(self._ended.set)
 
-    def _look_around(self) -> list[int]:
-        """Returns the current processes, and updates their owners."""
-        parents = self._tree.parents()
-        self._trees.look(parents)
-        self._spare = None, set()
-        if self._keeps_spare and (spare := self._trees.spare(self._used)) is not None:
-            template = max((self._tree.resident(pid).total for pid in self._trees.templates), default=0)
-            if self._tree.resident(spare[1]).total <= template + SPARE_MEMORY:
-                self._spare = spare[0], {spare[1]}
-        return list(parents)
+    def _check(self) -> float | None:
+        """Checks all limits, kills processes that exceed one, and returns the seconds until the next poll.
 
-    def _look(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> float:
-        """Checks all limits, kills processes that exceed one, and returns the seconds until the next poll."""
-        pauses = [MAX_PAUSE, *self._check_cpu(pids, loop)]
+        Returns None if there is nothing left to monitor.
+        """
+        processes = self._kernels.look()
+        if not processes:
+            return None
+        pauses = [MAX_PAUSE]
+        for kernel, cell in tuple(self._cells.items()):
+            pauses.append(self._check_cpu(kernel, cell, processes))
         excess = None
         if (limit := self._limits.processes) is not None:
-            count = len(pids) - len(self._trees.helpers) - len(self._spare[1])
+            count = len(self._kernels.owners)
             pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
             if count > limit:
                 excess = self._process_excess(count, limit)
         if excess is None and (limit := self._limits.memory) is not None:
-            used = self._memory(pids, limit)
+            used = self._kernels.bound
+            if used > limit:
+                used = self._exact()
             pauses.append((limit - used) / FILL_RATE)
             if used > limit:
                 excess = self._memory_excess(used, limit)
         if excess is not None:
             text, kernel, share = excess
-            if not self._end(kernel, f"{text}: {_fate(kernel, share)}", loop) and kernel == UNATTRIBUTED:
+            if not self._end(kernel, f"{text}: {_fate(kernel, share)}") and kernel == UNATTRIBUTED:
                 # A kernel starts processes faster than the monitor kills them.
-                self._end(None, f"{text}: {_fate(None)}", loop)
+                self._end(None, f"{text}: {_fate(None)}")
         return max(min(pauses), MIN_PAUSE)
 
     def _process_excess(self, count: int, limit: int) -> tuple[str, str | None, str]:
@@ -209,43 +197,41 @@ class LimitMonitor:
 
     def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
         """Returns the owner of processes that uses most, and how much; None if there is only one owner."""
-        owners = self._trees.owners - {self._spare[0]}
+        owners = set(self._kernels.owners.values())
         if len(owners) < 2:
             return None, 0
-        own = {owner: size(self._trees.pids(owner)) for owner in owners}
+        own = {owner: size(self._kernels.pids(owner)) for owner in owners}
         kernel = max(own, key=own.__getitem__)
         return kernel, own[kernel]
 
-    def _memory(self, pids: Iterable[int], limit: int) -> int:
-        """Returns the used memory: an upper bound if that is within the limit, or else the exact amount."""
-        counted = [pid for pid in pids if pid not in self._trees.helpers | self._spare[1]]
-        helpers = sum(
-            max(0, self._tree.resident(pid).private - self._memory_before.get(pid, 0))
-            for pid in self._trees.helpers - self._trees.templates
-        )
-        bound = helpers + self._tree.hidden() + sum(self._tree.resident(pid).total for pid in counted)
-        return bound if bound <= limit else helpers + self._tree.exact(counted)
+    def _exact(self) -> int:
+        """Returns the memory in use, exactly."""
+        return self._kernels.grown + self._tree.exact(self._kernels.owners)
 
-    def _check_cpu(self, pids: list[int], loop: asyncio.AbstractEventLoop) -> Iterable[float]:
+    def _check_cpu(self, kernel: str, cell: "_CellTime", processes: Mapping[int, Process]) -> float:
+        """Checks the CPU time of a cell, and returns the seconds in which it can't use up the rest."""
         limit = self._limits.cpu_seconds
-        for kernel, cell in tuple(self._cells.items()):
-            if limit is None or cell.exceeded:
-                continue
-            # Processes that left the tree of their kernel unseen are counted only where their kernel is clear.
-            kernels = self._trees.kernels - {self._spare[0]}
-            if kernels <= {kernel}:
-                whose, counted = None, [pid for pid in pids if pid not in self._spare[1]]
-            else:
-                whose = kernel if kernel in kernels else UNATTRIBUTED
-                counted = self._trees.pids(whose)
-            cell.note(self._tree.cpu(counted, self._trees.helpers), whose)
-            if cell.used > limit:
-                cell.exceeded = True
-                message = (
-                    f"the cell used {cell.used:.1f} s of CPU time, more than {name_of('cpu_seconds')}={limit:g} allows"
-                )
-                _call(loop, self._report_cpu, cell, message, kernel)
-            yield (limit - cell.used) / (os.cpu_count() or 1)
+        if limit is None or cell.exceeded:
+            return MAX_PAUSE
+        # Processes that left the tree of their kernel unseen are counted only where their kernel is clear.
+        owners = self._kernels.owners
+        kernels = {*owners.values()} - {UNATTRIBUTED}
+        whose = None if kernels <= {kernel} else kernel if kernel in kernels else UNATTRIBUTED
+        total = 0.0
+        for pid, process in processes.items():
+            if whose in (None, owners.get(pid)):
+                total += process.children_cpu + (process.cpu if pid in owners else 0)
+        cell.note(total, whose)
+        if cell.used > limit:
+            cell.exceeded = True
+            used = f"the cell used {cell.used:.1f} s of CPU time"
+            message = f"{used}, more than {name_of('cpu_seconds')}={limit:g} allows"
+            self._call(self._report_cpu, cell, message, kernel)
+        return (limit - cell.used) / (os.cpu_count() or 1)
+
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *args)
 
     def _report(self, message: str, kernel: str | None) -> None:
         if not self._stopping:
@@ -256,14 +242,14 @@ class LimitMonitor:
             cell.on_exceeded(message)
 
     def _doomed(self, kernel: str | None) -> set[int]:
-        """Returns the current processes of one kernel, or all but the helpers and the spare kernel."""
-        pids = self._look_around()
-        helpers = self._trees.helpers | self._spare[1]
-        return set(pids) - helpers if kernel is None else set(self._trees.pids(kernel))
+        """Returns the running processes of one kernel, or of all but a spare one."""
+        processes = self._kernels.look()
+        pids = self._kernels.owners if kernel is None else self._kernels.pids(kernel)
+        return {pid for pid in pids if processes[pid].alive}
 
-    def _end(self, kernel: str | None, message: str, loop: asyncio.AbstractEventLoop) -> bool:
+    def _end(self, kernel: str | None, message: str) -> bool:
         """Reports and kills a kernel, or all; returns whether all processes have ended."""
-        _call(loop, self._report, message, kernel)
+        self._call(self._report, message, kernel)
         return self._kill(kernel)
 
     def _kill(self, kernel: str | None) -> bool:
@@ -279,20 +265,22 @@ class LimitMonitor:
             time.sleep(0.005)  # the end of grandchildren sends no signal
             left = self._doomed(kernel)
             # A process that appears after all were found is a new kernel, which the gateway has already started.
-            doomed = {pid for pid in (doomed & left if all_found else left) if self._tree.alive(pid)}
+            doomed = doomed & left if all_found else left
         limit = self._limits.memory
         # Files in the sandbox's memory stay until the sandbox ends, and the gateway may have grown, too. At least half
         # of the limit must be left for the next kernel.
-        if kernel is None and (doomed or (limit is not None and self._memory(self._tree.parents(), limit) > limit / 2)):
+        self._kernels.look()
+        full = limit is not None and self._kernels.bound > limit / 2 and self._exact() > limit / 2
+        if kernel is None and (doomed or full):
             self._end_root()
         return not doomed
 
     def _end_root(self) -> None:
         """Ends all processes; the root first gets time to clean up."""
-        pids = list(self._tree.parents())
+        pids = list(self._tree.snapshot().processes)
         deadline = time.monotonic() + TERMINATE_GRACE
-        _signal([self._tree.root] if pids else [], signal.SIGTERM)
-        while (pids := [pid for pid in pids if self._tree.alive(pid)]) and time.monotonic() < deadline:
+        _signal(pids[:1], signal.SIGTERM)
+        while self._tree.snapshot().processes and time.monotonic() < deadline:
             time.sleep(0.005)
         _signal(pids, signal.SIGKILL)
 
@@ -334,11 +322,6 @@ def _fate(kernel: str | None, share: str = "") -> str:
     if kernel == UNATTRIBUTED:
         return f"processes detached from their kernel, which {share}, were killed"
     return f"this kernel, which {share}, was killed"
-
-
-def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(callback, *args)
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
