@@ -2,13 +2,14 @@
 
 The SDK refuses a whole answer for one wrong value in it. So a session repairs answers before the SDK checks them:
 
-A list is checked tool by tool: a malformed tool hides no other, and a malformed icon not its tool. A tool is omitted
-only if it can't be called. `ToolList.remarks` names both.
+A list is checked tool by tool: a malformed tool hides no other, and a malformed title not its tool. A tool is omitted
+only if it can't be called. `ToolList.remarks` names both. Icons are left out: nothing shows them.
 
 A tool that was called has run, so a result that is refused is lost. The SDK gets an empty result, which carries the
 real one past its checks (`hidden_result`). Code gets the blocks as JSON anyway.
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ JSON = dict[str, Any]
 #: Other parts of a page than its tools and cursor, which some versions require. Nothing is cached.
 _PAGE = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
 #: Parts of a tool that calls don't need.
-_OPTIONAL = ("title", "description", "annotations", "icons", "execution", "_meta")
+_OPTIONAL = ("title", "description", "annotations", "execution", "_meta")
 _MAX_NAME = 100
+#: Malformed properties of a schema that a remark names.
+_MAX_NAMED = 20
 
 #: Tools of a server: a list of more is an error.
 MAX_TOOLS = 5000
@@ -71,7 +74,8 @@ def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], Non
         if method == "tools/call":
             return hidden_result(answer)
         if method == "tools/list":
-            answer, remarks = repaired_page(answer, str(session.protocol_version))
+            # In a thread: a long list takes seconds.
+            answer, remarks = await asyncio.to_thread(repaired_page, answer, str(session.protocol_version))
             on_remarks(remarks)
         return answer
 
@@ -104,14 +108,14 @@ def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
 
 def _repaired_tool(given: Any, version: str, number: int) -> tuple[JSON | None, str | None]:
     """Returns a tool that the SDK accepts, or None if it can't be called, and a remark on what is missing."""
-    tool = cast(JSON, given) if isinstance(given, dict) else {}
+    tool = {key: value for key, value in cast(JSON, given).items() if key != "icons"} if isinstance(given, dict) else {}
     if not isinstance(tool.get("name"), str):
         return None, f"tool number {number} is omitted: it has no name"
-    losses: list[str] = []
+    # Schemas are repaired before the SDK checks them, as it collects all mistakes: a million takes gigabytes.
+    losses = _repair_schemas(tool, version)
     problem = _problem(tool, version)
-    # What only some versions refuse is repaired in all.
-    if problem is not None or _schema(tool["inputSchema"], "")[1]:
-        tool, losses = _without_mistakes(tool, version)
+    if problem is not None:
+        losses += _remove_mistakes(tool, version)
         problem = _problem(tool, version)
     if problem is None and version in MODERN_PROTOCOL_VERSIONS:
         problem = find_invalid_x_mcp_header(tool["inputSchema"])  # the SDK drops such tools, as it must
@@ -131,22 +135,29 @@ def _problem(tool: JSON, version: str) -> str | None:
     return None
 
 
-def _without_mistakes(given: JSON, version: str) -> tuple[JSON, list[str]]:
-    """Returns what of a tool is usable, and the names of the other parts."""
-    schema, losses = _schema(given.get("inputSchema"), "inputSchema")
-    tool: JSON = {"name": given["name"], "inputSchema": schema}
-    if given.get("outputSchema") not in (None, {}):
-        output, more = _schema(given["outputSchema"], "outputSchema")
+def _repair_schemas(tool: JSON, version: str) -> list[str]:
+    """Replaces what of a tool's schemas the SDK would refuse, and returns its names."""
+    tool["inputSchema"], losses = _schema(tool.get("inputSchema"), "inputSchema")
+    output = tool.get("outputSchema")
+    if version in MODERN_PROTOCOL_VERSIONS and isinstance(output, dict):
+        return losses  # these allow any schema
+    tool.pop("outputSchema", None)
+    if output not in (None, {}):
+        schema, more = _schema(output, "outputSchema")
         # Without a schema of objects, the result is text.
-        tool |= {} if more == ["outputSchema"] else {"outputSchema": output}
+        tool |= {} if more == ["outputSchema"] else {"outputSchema": schema}
         losses += more
-    for part in _OPTIONAL:
-        if given.get(part) is not None:
-            if _problem({**tool, part: given[part]}, version) is None:
-                tool[part] = given[part]
-            else:
-                losses.append(part)
-    return tool, losses
+    return losses
+
+
+def _remove_mistakes(tool: JSON, version: str) -> list[str]:
+    """Removes the parts of a tool that it can do without and the SDK would refuse, and returns their names."""
+    bare = {name: value for name, value in tool.items() if name not in _OPTIONAL}
+    parts = [part for part in _OPTIONAL if tool.get(part) is not None]
+    wrong = [part for part in parts if _problem({**bare, part: tool[part]}, version) is not None]
+    for part in wrong:
+        del tool[part]
+    return wrong
 
 
 def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
@@ -161,14 +172,13 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
     losses: list[str] = []
     properties: Any = schema.get("properties", {})
     if isinstance(properties, dict):
-        usable = schema["properties"] = dict(cast(JSON, properties))
-        for key, each in cast(JSON, properties).items():
-            if isinstance(each, list):  # a keyword in the wrong place, such as `required`
-                del usable[key]
-            elif not isinstance(each, dict | bool):  # anything else stands for some schema
-                usable[key] = True
-            if usable.get(key) is not each:
-                losses.append(f"{name}.properties.{_shown(key)}")
+        wrong = [key for key, each in cast(JSON, properties).items() if not isinstance(each, dict | bool)]
+        if wrong:
+            usable = schema["properties"] = {**cast(JSON, properties), **dict.fromkeys(wrong, True)}
+            for key in wrong:
+                if isinstance(properties[key], list):  # a keyword in the wrong place, such as `required`
+                    del usable[key]  # anything else stands for some schema
+        losses += [f"{name}.properties.{_shown(key)}" for key in wrong[:_MAX_NAMED]]
     else:
         losses.append(f"{name}.properties")
         del schema["properties"]

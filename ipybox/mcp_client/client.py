@@ -32,6 +32,7 @@ from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_client.params import parse_params
 from ipybox.mcp_client.time_limits import TimeLimits
+from ipybox.support.bounded_json import ListingLimit, check_message
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
@@ -146,8 +147,9 @@ class MCPClient:
         that it announces changes, gets some time to do so.
 
         Raises:
-            MCPServerError: If the server can't list them, takes longer than the connect timeout for a page,
-                or its pages don't end.
+            MCPServerError: If the server can't list them, takes longer than the connect timeout for all pages, or
+                its pages don't end.
+            MCPConnectionLost: If it sends more than 32 MiB or 500,000 values meanwhile, which ends the connection.
         """
         tools = ToolList()
         for _ in range(_MAX_CHANGES):
@@ -177,28 +179,34 @@ class MCPClient:
     async def _list_tools(self) -> ToolList:
         client, connection = self._established()
         tools = self._listed = ToolList()
+        connection.check = ListingLimit().check
+        try:
+            with connection.limits.limit(self._connect_timeout):
+                await self._list_pages(client, connection, tools)
+        except TimeoutError as exc:
+            problem = f"no complete response to tools/list within {self._connect_timeout:g} s"
+            raise MCPServerError(connection.error_text(problem)) from exc
+        except ToolRunnerError as exc:
+            if client.server_capabilities.tools is not None:
+                raise MCPServerError(connection.error_text(f"can't list its tools: {exc}")) from exc.__cause__
+        finally:
+            connection.check = check_message
+        return tools
+
+    async def _list_pages(self, client: Client, connection: ClientConnection, tools: ToolList) -> None:
         cursor: str | None = None
         cursors: set[str] = set()
-        while len(cursors) < PAGE_LIMIT:
-            try:
-                with connection.limits.limit(self._connect_timeout):
-                    page = await self._request(client.list_tools(cursor=cursor))
-            except TimeoutError as exc:
-                problem = f"no response to tools/list within {self._connect_timeout:g} s"
-                raise MCPServerError(connection.error_text(problem)) from exc
-            except ToolRunnerError as exc:
-                if client.server_capabilities.tools is None:
-                    return tools
-                raise MCPServerError(connection.error_text(f"can't list its tools: {exc}")) from exc.__cause__
+        for _ in range(PAGE_LIMIT):
+            page = await self._request(client.list_tools(cursor=cursor))
             tools.add(page.tools)
             if len(tools) > MAX_TOOLS:
                 break
             cursor = page.next_cursor
             if not cursor:
-                return tools
+                return
             if cursor in cursors:
                 tools.remarks.append("the tool list may be incomplete: the server keeps returning the same page")
-                return tools
+                return
             cursors.add(cursor)
         raise MCPServerError(
             connection.error_text(f"tools/list returned more than {PAGE_LIMIT} pages, or {MAX_TOOLS:,} tools")

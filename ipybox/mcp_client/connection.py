@@ -44,7 +44,7 @@ from ipybox.mcp_client.stderr_tail import STDERR_LINES, ServerStderr, readable_l
 from ipybox.mcp_client.stdio_servers import harden_stdio_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, check_message
 from ipybox.support.child import MAX_LENGTH
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.support.placeholders import substitute, variables
@@ -98,6 +98,8 @@ class ClientConnection:
     refused: bool = False
     #: Whether ipybox ended it.
     deliberate: bool = False
+    #: Raises an `ExcessError` if a message of the server costs too much to parse.
+    check: Callable[[bytes], None] = check_message
     #: Signs the requests to a remote server.
     auth: "Authenticator | None" = None
     _cause: str | None = None
@@ -286,6 +288,7 @@ class ClientConnection:
                     env=get_default_environment() | server.env,
                     cwd=server.cwd,
                     stderr=writer,
+                    check=lambda line: self.check(line),
                     on_noise=self.note_noise,
                     on_end=lambda why: self.mark_ended(why, deliberate=why is not None),
                 ) as streams:

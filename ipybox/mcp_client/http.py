@@ -137,6 +137,7 @@ def bounded(
     *,
     is_server: bool,
     max_bytes: int = MAX_MESSAGE_BYTES,
+    check: Callable[[bytes], None] = check_message,
     on_excess: Callable[[str], None] = lambda why: None,
 ) -> dict[str, list[Callable[..., Any]]]:
     """Returns hooks that limit an `httpx2.AsyncClient` (its `event_hooks`).
@@ -145,6 +146,7 @@ def bounded(
         reach: Where requests may go.
         is_server: Whether they go to the MCP server itself, which then defines the reach.
         max_bytes: Bytes of a response, or of an event of an event stream.
+        check: Called with each of them before it is parsed; raises an `ExcessError` if that costs too much.
         on_excess: Called if a response is larger; its request fails.
     """
 
@@ -179,7 +181,7 @@ def bounded(
         encoded = {"content-encoding": response.headers.pop("content-encoding", "identity")}
         decoded = httpx2.Response(200, headers=encoded, stream=response.stream, request=response.request)
         events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = BoundedStream(decoded, max_bytes, events=events, on_excess=on_excess)
+        response.stream = BoundedStream(decoded, max_bytes, check, events=events, on_excess=on_excess)
 
     return {"request": [before], "response": [after]}
 
@@ -193,8 +195,17 @@ class BoundedStream(httpx2.AsyncByteStream):
 
     rewrite: Callable[[bytes], Awaitable[bytes]] | None = None
 
-    def __init__(self, response: httpx2.Response, max_bytes: int, *, events: bool, on_excess: Callable[[str], None]):
+    def __init__(
+        self,
+        response: httpx2.Response,
+        max_bytes: int,
+        check: Callable[[bytes], None],
+        *,
+        events: bool,
+        on_excess: Callable[[str], None],
+    ):
         self._response = response
+        self._check = check
         self._max_bytes = max_bytes
         self._events = events
         self._on_excess = on_excess
@@ -203,7 +214,7 @@ class BoundedStream(httpx2.AsyncByteStream):
         try:
             async with aclosing(self._pieces()) as pieces:
                 async for piece, is_event in pieces:
-                    check_message(piece)
+                    self._check(piece)
                     yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece
         except ExcessError as exc:
             self._on_excess(str(exc))

@@ -88,7 +88,12 @@ class MCPHTTPClient(httpx2.AsyncClient):
             # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
             timeout=httpx2.Timeout(None, connect=connection.connect_timeout, write=_WRITE_TIMEOUT),
             auth=connection.auth,
-            event_hooks=bounded(reach, is_server=True, on_excess=partial(connection.mark_ended, deliberate=True)),
+            event_hooks=bounded(
+                reach,
+                is_server=True,
+                check=lambda data: connection.check(data),
+                on_excess=partial(connection.mark_ended, deliberate=True),
+            ),
             verify=trusted_authorities(),
         )
         self._connection = connection

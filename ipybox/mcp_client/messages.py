@@ -12,8 +12,6 @@ from typing import Any, cast
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 from pydantic_core import from_json, to_json
 
-from ipybox.support.bounded_json import check_message
-
 #: A message as it is on the wire.
 Wire = dict[str, Any]
 
@@ -33,10 +31,8 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
     """Returns the messages in a line or an event: usually one, or a batch. Replies without an id get `default_id`.
 
     Raises:
-        ExcessError: If it holds too many values.
         ValueError: If it is not a message, or a reply whose id can't be read.
     """
-    check_message(data)
     text = data.decode(errors="replace").removeprefix("\ufeff")
     try:
         value = _parsed(text)
@@ -50,11 +46,7 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
 
 
 def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
-    """Returns the messages in the body of a POST, or in an event there, which belongs to the request that was posted.
-
-    Raises:
-        ExcessError: If it holds too many values.
-    """
+    """Returns the messages in the response to a POST of a request: in its body, or in an event."""
     if not data.strip():
         return [error_reply(request_id, "the server's response is empty")]
     try:

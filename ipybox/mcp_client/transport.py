@@ -49,6 +49,7 @@ async def stdio_transport(
     env: Mapping[str, str],
     cwd: str | None,
     stderr: IO[str] | None,
+    check: Callable[[bytes], None],
     on_noise: Callable[[str], None],
     on_end: Callable[[str | None], None],
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage], MemoryObjectSendStream[SessionMessage]]]:
@@ -59,6 +60,7 @@ async def stdio_transport(
         env: The whole environment.
         cwd: The working directory.
         stderr: The server's stderr, by default the application's.
+        check: Called with each line before it is parsed; raises an `ExcessError` if that costs too much.
         on_noise: Called with each line that is not a message.
         on_end: Called when no message follows, unless the session has ended before: with None if the server has closed
             its stdout or its stdin, or with the limit that a message exceeded.
@@ -79,7 +81,7 @@ async def stdio_transport(
     received, messages = anyio.create_memory_object_stream[SessionMessage](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, protocol.stdout, received, on_noise, on_end)
+        tasks.start_soon(_receive, protocol.stdout, received, check, on_noise, on_end)
         sent = anyio.Event()
         tasks.start_soon(_send, protocol.stdin, to_send, received, sent, on_end)
         try:
@@ -138,6 +140,7 @@ def _kill_session(session: int) -> None:
 async def _receive(
     stdout: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage],
+    check: Callable[[bytes], None],
     on_noise: Callable[[str], None],
     on_end: Callable[[str | None], None],
 ) -> None:
@@ -145,7 +148,7 @@ async def _receive(
     try:
         async with received:
             try:
-                await _pass_on(stdout, received, on_noise)
+                await _pass_on(stdout, received, check, on_noise)
             except ExcessError as exc:
                 excess = str(exc)
             except anyio.DelimiterNotFound:
@@ -161,11 +164,15 @@ async def _receive(
 
 
 async def _pass_on(
-    stdout: asyncio.StreamReader, received: MemoryObjectSendStream[SessionMessage], on_noise: Callable[[str], None]
+    stdout: asyncio.StreamReader,
+    received: MemoryObjectSendStream[SessionMessage],
+    check: Callable[[bytes], None],
+    on_noise: Callable[[str], None],
 ) -> None:
     lines = BufferedByteReceiveStream(_Output(stdout))
     while True:
         line = await lines.receive_until(b"\n", MAX_MESSAGE_BYTES)
+        check(line)
         try:
             messages = [*map(validated, read_messages(line))]
         except ValueError:

@@ -9,6 +9,11 @@ _RARE = 16
 #: Maximum bytes of a message from an MCP server: enough for a file of 64 MiB in base64.
 MAX_MESSAGE_BYTES = 128 << 20
 
+#: Bytes and values of all messages that an MCP server sends while its tools are listed. Checking and copying so many
+#: values takes about a second.
+MAX_LISTED_BYTES = 32 << 20
+MAX_LISTED_VALUES = 500_000
+
 
 class ExcessError(Exception):
     """A message from an MCP server exceeds a limit."""
@@ -21,6 +26,22 @@ def check_message(data: bytes) -> None:
     """Raises an `ExcessError` if a message from an MCP server is too costly to parse."""
     if exceeds_value_limit(data):
         raise ExcessError(f"{MAX_VALUES:,} values")
+
+
+class ListingLimit:
+    """Limits what an MCP server sends while its tools are listed, in all messages together."""
+
+    def __init__(self) -> None:
+        self._bytes, self._values = MAX_LISTED_BYTES, MAX_LISTED_VALUES
+
+    def check(self, data: bytes) -> None:
+        """Raises an `ExcessError` if a further message exceeds a limit."""
+        self._bytes -= len(data)
+        if self._bytes < 0:
+            raise ExcessError(f"{MAX_LISTED_BYTES:,} bytes for its tool list")
+        self._values -= count_values(data, 0)
+        if self._values < 0:
+            raise ExcessError(f"{MAX_LISTED_VALUES:,} values for its tool list")
 
 
 def exceeds_value_limit(data: bytes) -> bool:

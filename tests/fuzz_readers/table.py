@@ -267,6 +267,16 @@ def listed(size: int, _: Path) -> bytes:
     return json.dumps({"tools": [{**tool("x", {}), "name": f"t{number}"} for number in range(size // 100)]}).encode()
 
 
+def listed_with(**parts: Any) -> bytes:
+    """Returns a list of one tool with these parts."""
+    return json.dumps({"tools": [{"name": "t", **parts}]}).encode()
+
+
+def numbered(size: int, value: Any) -> dict[str, Any]:
+    """Returns many members with one value."""
+    return {str(number): value for number in range(size // 12)}
+
+
 def stderr(data: bytes) -> None:
     """Reads what a server wrote to stderr."""
     lines = ServerStderr(lambda _: None)
@@ -555,7 +565,15 @@ READERS: dict[str, Reader] = {
     "MCP tools": Reader(
         ["mcp_client/answers:_problem"],
         lambda data: repaired_page(json.loads(data), "2025-06-18"),
-        inputs={"many": listed},
+        inputs={
+            "many": listed,
+            "properties": lambda size, _: listed_with(inputSchema={"properties": numbered(size, {})}),
+            "wrong properties": lambda size, _: listed_with(inputSchema={"properties": numbered(size, [])}),
+            "wrong results": lambda size, _: listed_with(outputSchema={"properties": numbered(size, 1)}),
+            "required": lambda size, _: listed_with(inputSchema={"required": [1] * (size // 3)}),
+            "icons": lambda size, _: listed_with(icons=[{"sizes": [1] * (size // 3)}]),
+            "metadata": lambda size, _: listed_with(title=1, _meta=numbered(size, {})),
+        },
     ),
     "stderr of a server": Reader(
         ["support/child:StderrLines._read"],

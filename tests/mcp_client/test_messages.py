@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ipybox.mcp_client.messages import encode, read_answer, read_messages, validated
-from ipybox.support.bounded_json import MAX_VALUES, ExcessError
 
 RESULT: dict[str, Any] = {"content": []}
 
@@ -168,11 +167,6 @@ def test_an_answer_that_is_no_reply_is_an_error_of_its_request(data: bytes, text
         raise AssertionError(read["error"]["message"])
 
 
-def test_messages_are_bounded():
-    with pytest.raises(ExcessError):
-        read_messages(b'{"jsonrpc":"2.0","id":7,"result":{"a":[' + b"0," * MAX_VALUES + b"0]}}")
-
-
 @pytest.mark.parametrize(
     "piece",
     [b'"', b'\\"', b"\\", b"{", b"}", b'"id"', b'"id":', b'"id":1', b"[]", rb"\ud83d", b'{"', b'"id":"'],
@@ -181,7 +175,7 @@ def test_messages_are_bounded():
 def test_reading_takes_linear_time(piece: bytes):
     def seconds(count: int) -> float:
         start = time.process_time()
-        with pytest.raises((ValueError, ExcessError)):
+        with pytest.raises(ValueError, match="not JSON"):
             read_messages(b'{{"jsonrpc"' + piece * count)
         return time.process_time() - start
 

@@ -45,14 +45,14 @@ USABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "required of draft 3": (schema(required=True), OBJECT, ["inputSchema.required"]),
     "required by number": (schema(required=["a", 1]), OBJECT, ["inputSchema.required"]),
     "dialect": (schema(**{"$schema": 7}), OBJECT, []),
-    "size of an icon": (tool(icons=[{"src": "data:,", "sizes": "48x48"}]), OBJECT, ["icons"]),
+    "size of an icon": (tool(icons=[{"src": "data:,", "sizes": "48x48"}]), OBJECT, []),
     "hint": (tool(annotations={"readOnlyHint": "maybe"}), OBJECT, ["annotations"]),
     "description": (tool(description=["a", "b"]), OBJECT, ["description"]),
     "title": (tool(title={"en": "X"}), OBJECT, ["title"]),
     "all at once": (
         {"name": "x", "inputSchema": {"required": True}, "icons": 1, "title": 1, "_meta": 1, "annotations": 1},
         OBJECT,
-        ["inputSchema.required", "title", "annotations", "icons", "_meta"],
+        ["inputSchema.required", "title", "annotations", "_meta"],
     ),
 }
 

@@ -12,6 +12,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from ipybox.mcp_client.transport import stdio_transport
+from ipybox.support.bounded_json import check_message
 from tests import servers
 from tests.servers import WAIT
 
@@ -26,6 +27,7 @@ async def transport(code: str, ended: list[str | None] | None = None) -> AsyncGe
         env=os.environ,
         cwd=None,
         stderr=sys.__stderr__,
+        check=check_message,
         on_noise=lambda text: None,
         on_end=(ended if ended is not None else list[str | None]()).append,
     )

@@ -45,6 +45,16 @@ async def test_over_every_transport_tools_are_listed_run_at_once_and_fail_with_t
         assert await client.run("echo", {"message": "still there"}) == "Echo: still there"
 
 
+@pytest.mark.parametrize(("limit", "unit"), [("MAX_LISTED_BYTES", "bytes"), ("MAX_LISTED_VALUES", "values")])
+async def test_a_server_that_lists_too_much_is_left_before_it_is_read(
+    everything: dict[str, Any], limit: str, unit: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(f"ipybox.support.bounded_json.{limit}", 100)
+    async with asyncio.timeout(WAIT), MCPClient(everything) as client:
+        with pytest.raises(MCPServerError, match=f"sent a message larger than the limit of 100 {unit} for its tool"):
+            await client.list_tools()
+
+
 async def test_all_pages_of_tools_are_listed():
     async with MCPClient(servers.paged(3), WAIT) as client:
         tools = await client.list_tools()
@@ -112,7 +122,7 @@ async def test_a_server_that_offers_no_tools_has_none():
         pytest.param(
             {"result": {"tools": 3}}, "can't list its tools: the server's response is not valid MCP", id="invalid"
         ),
-        pytest.param(None, "no response to tools/list within 1 s", id="silence"),
+        pytest.param(None, "no complete response to tools/list within 1 s", id="silence"),
     ],
 )
 async def test_a_server_that_does_not_list_its_tools_is_an_error(answer: dict[str, Any] | None, message: str):
@@ -126,18 +136,18 @@ async def test_malformed_tools_hide_no_others_and_are_named():
     listed: list[Any] = [
         {"name": "good", "inputSchema": {"type": "object"}},
         {"name": "null", "inputSchema": None},
-        {"name": "icon", "inputSchema": {"type": "object"}, "icons": [{"src": 5}]},
+        {"name": "title", "inputSchema": {"type": "object"}, "title": 5},
         {"inputSchema": {"type": "object"}},
         {"name": "good", "inputSchema": {"type": "object", "title": "Again"}},
     ]
     answer = {"result": {"tools": listed, "nextCursor": 7}}
     async with asyncio.timeout(WAIT), MCPClient(bare({"tools": {}}, answer)) as client:
         tools = await client.list_tools()
-    assert [tool.name for tool in tools] == ["good", "null", "icon"]
+    assert [tool.name for tool in tools] == ["good", "null", "title"]
     assert tools[0].input_schema == {"type": "object"}
     assert tools.remarks == [
         "tool 'null': ignored malformed inputSchema",
-        "tool 'icon': ignored malformed icons",
+        "tool 'title': ignored malformed title",
         "tool number 4 is omitted: it has no name",
         "the tool list is incomplete: the server's cursor for the next page is not a string",
         "tool 'good' is listed twice: the second definition is ignored",
