@@ -86,7 +86,6 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
     ],
     ("Results", "serve docker"): [
         _server("images", "return images as file paths (link), as images for the model (inline), or both"),
-        _server("structured_results", "also return results as structured content, described by an output schema"),
         Option(
             "resources",
             "announce long outputs as MCP resources to all clients (always) or all but Claude Code (auto)",

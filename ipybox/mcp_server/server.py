@@ -51,8 +51,6 @@ class MCPServer:
         audit: What the workspace's audit log contains: code and arguments of tool calls without secrets (`full`), only
             their hashes (`hash`), or nothing (`off`).
         register_timeout: Seconds in which an MCP server must answer at its registration, which may include a download.
-        structured_results: Whether results of cells have structured content with an output schema, too. Some clients,
-            such as Claude Code, then show the model JSON in place of the text.
 
     Raises:
         TypeError, ValueError: If an allowed directory can't be allowed, `max_sessions` or `session_idle_timeout` is not
@@ -72,7 +70,6 @@ class MCPServer:
         approve: "Approval | Callable[[], ApprovalPolicy]" = "auto",
         audit: AuditOption = "full",
         register_timeout: float = REGISTRATION_TIMEOUT,
-        structured_results: bool = False,
     ):
         config = config or ExecutorConfig()
         if config.approval_policy is not None or config.approver is not None or config.audit is not None:
@@ -93,7 +90,6 @@ class MCPServer:
             "images": images,
             "resources": resources,
             "instructions": instructions,
-            "structured_results": structured_results,
         }
         self._tools: ToolHandlers | None = None
 

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.server import mcpserver
 from mcp.server.context import CallNext, ServerRequestContext
@@ -22,10 +22,9 @@ from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of
 from ipybox.mcp_server.registration import ServerRegistrar
-from ipybox.mcp_server.results.cell_result import CellResult, failure_result, refused
 from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
-from ipybox.mcp_server.results.tool_result import ToolResultBuilder
+from ipybox.mcp_server.results.tool_result import ToolResultBuilder, failure_result
 from ipybox.mcp_server.services import WorkspaceServices
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
@@ -54,13 +53,11 @@ class ToolHandlers:
         images: Images = "both",
         resources: bool = False,
         instructions: Instructions = "full",
-        structured_results: bool = False,
     ):
         self._services = services
         self._registrations = ServerRegistrar(self._generate)
         outputs = OutputStore(services.config.workspace)
-        self._results = ToolResultBuilder(outputs, images, structured=structured_results)
-        self._structured = structured_results
+        self._results = ToolResultBuilder(outputs, images)
         self._resources = resources
         #: The SDK's server, which has the tools.
         with _unchanged_logging():
@@ -114,7 +111,7 @@ class ToolHandlers:
         session: Annotated[str, Field(description="One kernel per name; kernels run in parallel")] = DEFAULT_SESSION,
         *,
         context: mcpserver.Context[Any, Any],
-    ) -> Annotated[CallToolResult, CellResult] | InputRequiredResult:
+    ) -> CallToolResult | InputRequiredResult:
         """Executes Python code in a stateful IPython kernel, which can import the generated tool APIs.
 
         Returns what the code printed and displayed. Images are shown and saved.
@@ -124,10 +121,10 @@ class ToolHandlers:
             async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
                 result = await self._services.run_cell(session, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
-            return await self._results.failure(exc, max_output_chars, session=session, resources=resources)
+            return await self._results.failure(exc, max_output_chars, resources=resources)
         if isinstance(result, InputRequiredResult):
             return result
-        return await self._results.result(result, max_output_chars, session=session, resources=resources)
+        return await self._results.result(result, max_output_chars, resources=resources)
 
     async def install_package(
         self,
@@ -170,20 +167,16 @@ class ToolHandlers:
     def _add_tool(self, tool: Callable[..., Any], title: str, **hints: bool) -> None:
         usual = {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": True, "open_world_hint": False}
         annotations = ToolAnnotations(title=title, **usual | hints)
-        # Of the other tools, a result is one sentence, or a list with a name on each line.
-        structured = self._structured and tool == self.execute_ipython_cell
         description = inspect.getdoc(tool)
         self.server.tool(
-            title=title, description=description, annotations=annotations, meta=META, structured_output=structured
+            title=title, description=description, annotations=annotations, meta=META, structured_output=False
         )(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         # Middleware of the SDK's server: starts a session after the first answer.
         try:
             answer = await call_next(ctx)
-            if ctx.method == "tools/call":
-                return _structured(ctx, answer) if self._structured else answer
-            return _trimmed(answer, resources=self._knows_resources(ctx))
+            return answer if ctx.method == "tools/call" else _trimmed(answer, resources=self._knows_resources(ctx))
         finally:
             if not self._services.sessions.running:
                 self._services.start()
@@ -234,26 +227,10 @@ def _trimmed(answer: Any, *, resources: bool) -> Any:
             return {**answer, "capabilities": {"tools": capabilities.get("tools", {}), **announced}}
         case {"tools": [*tools]}:
             for tool in tools:
-                for schema in (tool["inputSchema"], tool.get("outputSchema", {})):
-                    for part in (schema, *schema.get("$defs", {}).values()):
-                        part.pop("title", None)
-                        for field in part.get("properties", {}).values():
-                            field.pop("title", None)
+                schema = tool["inputSchema"]
+                for part in (schema, *schema["properties"].values()):
+                    part.pop("title", None)
             return answer
-        case _:
-            return answer
-
-
-def _structured(ctx: ServerRequestContext[Any, Any], answer: Any) -> Any:
-    """Adds structured content to an error of the SDK in place of a cell's result, such as one about arguments."""
-    match ctx.params, answer:
-        case (
-            {"name": ToolHandlers.execute_ipython_cell.__name__, **params},
-            {"isError": True, "content": [{"text": str(text)}]},
-        ) if "structuredContent" not in answer:
-            session = cast(dict[str, Any], params.get("arguments") or {}).get("session", DEFAULT_SESSION)
-            content = refused(text, session if isinstance(session, str) else None).content()
-            return {**answer, "structuredContent": content}
         case _:
             return answer
 

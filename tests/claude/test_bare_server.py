@@ -57,36 +57,6 @@ def test_agent_without_the_skill_is_told_what_to_do_and_gets_what_it_asks_for(ho
     assert said.strip() == "Done."
 
 
-def test_structured_content_replaces_the_text_of_a_result_and_has_all_that_it_says(home: Home, workspace: Path):
-    """The model gets JSON in place of text, which is why the option is off by default."""
-
-    def plots(_: Request) -> list[Block]:
-        return [tool("execute_ipython_cell", code=f"print('before')\n{PLOT}")]
-
-    def gets_paths_and_fails(request: Request) -> list[Block]:
-        (result,) = request.results
-        content = json.loads(result.text)
-        assert (content["text"], result.images) == ("before", 1)
-        assert Path(content["images"][0]["path"]).read_bytes().startswith(b"\x89PNG")
-        return [tool("execute_ipython_cell", code="print('before'); 1 / 0")]
-
-    def gets_the_error(request: Request) -> list[Block]:
-        (result,) = request.results
-        assert result.is_error
-        assert "ZeroDivisionError: division by zero" in result.text
-        return [text("Done.")]
-
-    with serve([plots, gets_paths_and_fails, gets_the_error]) as api:
-        said = home.claude(
-            *(*options(workspace, "--structured-results"), "-p", "Go"),
-            cwd=workspace,
-            timeout=120,
-            ANTHROPIC_BASE_URL=api.url,
-            **PATIENCE,
-        )
-    assert said.strip() == "Done."
-
-
 def test_interrupted_cell_leaves_the_kernel_as_it_was(home: Home, workspace: Path):
     def sleeps(_: Request) -> list[Block]:
         code = "import time\nx = 41\nopen('begun', 'w').close()\ntime.sleep(600)"

@@ -140,13 +140,12 @@ def test_only_what_is_given_is_passed_to_the_classes():
 
 def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
     given = ["--sandbox", "--allow-domain=a.org,b.org", "--allow-domain=c.org", "--workspace-config"]
-    given += ["--max-sessions=2", "--no-spare-kernel", "--connect-timeout=2.5", "--structured-results"]
+    given += ["--max-sessions=2", "--no-spare-kernel", "--connect-timeout=2.5"]
     passed_on = container_options(arguments_of(parsed(["docker", f"--workspace={tmp_path}", *given]))).passed_on
     inside = parsed(["--sandbox", *passed_on])
     assert inside["allow_domain"] == ("a.org", "b.org", "c.org")
     assert (inside["workspace_config"], inside["max_sessions"], inside["allowed_dir"]) == (True, 2, (".",))
     assert (inside["no_spare_kernel"], inside["connect_timeout"]) == (False, 2.5)
-    assert inside["structured_results"] is True
 
 
 def test_the_container_gets_each_option_that_is_not_handled_on_the_host():

@@ -1,7 +1,5 @@
 """The MCP tool result of an execution: its truncated output, ipybox's messages about it, and images.
 
-If that is enabled, the same is there as structured content, too (`cell_result`).
-
 ipybox's messages are a separate block of text after the output, so that code can't forge them, or before a long output:
 Claude Code shows only the beginning of a result with more than 25,000 tokens, and drops its images, so that their paths
 must come first. A client may show a model the blocks as one text: if the output contains ipybox's mark, the first of
@@ -17,12 +15,10 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 from ipybox.mcp_server import Images
-from ipybox.mcp_server.results.cell_result import CellError, CellResult, SavedFile, failure_text
 from ipybox.mcp_server.results.model_images import model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
@@ -55,27 +51,20 @@ _FORGED = f"Output lines that start with {MARK} were printed by the code, not by
 class ToolResultBuilder:
     """Builds the tool results of executions; the full text of truncated outputs goes to the store."""
 
-    def __init__(self, store: OutputStore, images: Images = "both", *, structured: bool = False):
+    def __init__(self, store: OutputStore, images: Images = "both"):
         self._store = store
         self._images: Images = images
-        self._structured = structured
 
     async def result(
-        self,
-        output: ExecutionOutput,
-        max_chars: int,
-        *,
-        failure: Exception | None = None,
-        session: str | None = None,
-        resources: bool = True,
+        self, output: ExecutionOutput, max_chars: int, *, failure: Exception | None = None, resources: bool = True
     ) -> CallToolResult:
-        """Returns the result of an execution, whose texts may each have `max_chars` characters.
+        """Returns the result of an execution, whose output may have `max_chars` characters.
 
         Without `resources`, the client can't read any, and their addresses only cost context.
         """
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(model_images, asked) if asked else []
-        text, omission, file = await self._truncated(output.text or "", failure, max_chars, resources=resources)
+        text, omission = await self._truncated(output.text or "", failure, max_chars, resources=resources)
         notices = [*map(partial(printable, lines=True), (*output.notices, *omission))]
         warnings = [_FORGED] if MARK in text.lower() else []
         messages = ""
@@ -85,23 +74,17 @@ class ToolResultBuilder:
         texts = [text, messages] if len(text) < MESSAGES_FIRST else [messages, text]
         content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
         content += [image for image in shown if isinstance(image, ImageContent)]
-        result = CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
-        if self._structured:
-            structure = await asyncio.to_thread(
-                _structure, output, failure, notices, max_chars, session=session, file=file
-            )
-            result.structured_content = structure.content()
-        return result
+        return CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
 
-    async def failure(self, failure: Exception, max_chars: int, **options: Any) -> CallToolResult:
+    async def failure(self, failure: Exception, max_chars: int, *, resources: bool = True) -> CallToolResult:
         """Returns the result of an execution that failed, with the output before the failure."""
         output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
-        return await self.result(output, max_chars, failure=failure, **options)
+        return await self.result(output, max_chars, failure=failure, resources=resources)
 
     async def _truncated(
         self, text: str, failure: Exception | None, max_chars: int, *, resources: bool
-    ) -> tuple[str, list[str], Path | None]:
-        """Returns the text of the result, and if that is not the whole, a notice, and the file that keeps the whole."""
+    ) -> tuple[str, list[str]]:
+        """Returns the text of the result and, if it is not the whole, a notice with the file that keeps the whole."""
         # A thread takes longer to start on a short text than to process it.
         short = len(text) + (0 if failure is None else len(str(failure))) <= SHORT
         whole, text = _texts(text, failure) if short else await asyncio.to_thread(_texts, text, failure)
@@ -111,15 +94,15 @@ class ToolResultBuilder:
         elif len(whole) > len(text) + REDRAWN:
             omission = "Overwritten text is omitted. "
         else:
-            return text, [], None
+            return text, []
         try:
             name = await asyncio.to_thread(self._store.save, whole)
         except OSError as exc:
             logger.warning("can't save the full output: %s", exc)
-            return text, [f"{omission}The full output can't be saved: {exc}"], None
+            return text, [f"{omission}The full output can't be saved: {exc}"]
         file = self._store.path(name)
         place = f"{output_uri(name)}, file {printable(file)}" if resources else printable(file)
-        return text, [f"{omission}Full output: {place}"], file
+        return text, [f"{omission}Full output: {place}"]
 
     def _image_lines(self, paths: Sequence[Path], shown: Sequence[ImageContent | str]) -> list[str]:
         links: list[str] = []
@@ -135,37 +118,23 @@ class ToolResultBuilder:
 def _texts(text: str, failure: Exception | None) -> tuple[str, str]:
     """Returns the output, then the error if there is one: as it arrived, and as a terminal finally shows it."""
     if failure is not None:
-        error = failure_text(failure)
+        error = _failure_text(failure)
         text = f"{text}\n{error}" if text else error
     return text, drawn(text)
 
 
-def _structure(
-    output: ExecutionOutput,
-    failure: Exception | None,
-    notices: Sequence[str],
-    max_chars: int,
-    *,
-    session: str | None,
-    file: Path | None,
-) -> CellResult:
-    """Returns the structured content. Blocks, because drawing and truncating long texts takes a while."""
+def _failure_text(failure: Exception) -> str:
+    """Returns the message of an exception as printable text, or its type if it has no message."""
+    text = str(failure)
+    if isinstance(failure, OSError) and failure.strerror and failure.filename:
+        text = f"can't access {failure.filename}: {failure.strerror}"
+    text = printable(text, lines=True)
+    return text if text.strip() else type(failure).__name__
 
-    def shortened(text: str) -> str:
-        text = drawn(text)
-        return _cut(text, max_chars) if len(text) > max_chars else text
 
-    more = len(output.images) - NAMED
-    return CellResult(
-        text=shortened(output.text or ""),
-        images=[SavedFile.of(path) for path in output.images[:NAMED]],
-        files=[SavedFile.of(path) for path in output.files],
-        error=None if failure is None else CellError.of(failure, shortened),
-        session=session,
-        kernel_restarted=output.kernel_restarted,
-        notices=[*notices, f"The same directory contains {more} more images."] if more > 0 else notices,
-        full_output=None if file is None else printable(file),
-    )
+def failure_result(failure: Exception) -> CallToolResult:
+    """Returns the tool result of a call that failed."""
+    return CallToolResult(content=[TextContent(text=_failure_text(failure))], is_error=True)
 
 
 def _cut(text: str, max_chars: int) -> str:

@@ -8,10 +8,10 @@ import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 from PIL import Image
 
-from ipybox.errors import CodeExecutionError, ExecutionTimeoutError
+from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, MCPServerError
 from ipybox.mcp_server import Images
 from ipybox.mcp_server.results.store import OutputStore
-from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder
+from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder, failure_result
 from ipybox.support.outputs import ExecutionOutput
 
 
@@ -132,19 +132,17 @@ async def test_paths_come_before_a_long_output_of_which_a_client_may_show_the_be
 ):
     output = ExecutionOutput("x" * 100_000, [Path("a.png")], [png()], files=[Path("/w/a.html")], notices=["Lost."])
     told = "[ipybox] Lost.\nImages:\n- a.png\nFiles in /w: a.html"
-    builder = ToolResultBuilder(store, structured=True)
+    builder = ToolResultBuilder(store)
 
     async def result(most: int) -> CallToolResult:
         if fails:
             return await builder.failure(CodeExecutionError("E", output), most)
         return await builder.result(output, most)
 
-    (first, second), shown = parts(whole := await result(200_000))
+    (first, second), shown = parts(await result(200_000))
     assert first == told
     assert second.startswith("xxx")
     assert shown == [png()]
-    assert whole.structured_content is not None
-    assert [*whole.structured_content][-2:] == ["text", "error"], "a client may show a model this instead"
 
     (first, second), _ = parts(await result(5000))
     assert first.startswith("xxx")
@@ -190,3 +188,16 @@ async def test_files_are_named_in_one_line(store: OutputStore):
         ["x", "Files in /w/images: a.html, b.svg"],
         [],
     )
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (ValueError("no such tool"), "no such tool"),
+        (OSError("\x1b"), "\\u001b"),
+        (ValueError(), "ValueError"),
+        (MCPServerError(" \n"), "MCPServerError"),
+    ],
+)
+def test_result_has_the_message_or_else_the_type_of_a_failure(failure: Exception, text: str):
+    assert failure_result(failure) == CallToolResult(content=[TextContent(text=text)], is_error=True)
