@@ -1,12 +1,12 @@
 """The content of the audit log: events as lines of JSON.
 
-If the log can't be written, no new action starts: callers check `AuditLog.require` first. Events of actions that have
-already happened are counted until the log can be written again; the next line says how many are missing.
+While the log can't be written, no new action starts: callers check `AuditLog.require` first. Events of actions that
+have already happened are counted; the next line says how many are missing.
 """
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -32,11 +32,11 @@ class AuditLog:
 
     Args:
         workspace: The workspace.
-        detail: `full` has code and arguments, truncated and without secrets; `hash` has their keyed hashes only
+        detail: `full` for code and arguments, truncated and without secrets; `hash` for their keyed hashes only
             (`ipybox.audit.digests`).
-        secrets: Values to remove from everything that is written, by the names that replace them. Those of the
-            workspace's `.env` and of the environment are known anyway, by their names or their form.
-        file: The file, by default the workspace's own log.
+        secrets: Values to remove from everything written, by the names that replace them, in addition to secrets in
+            the environment and the workspace's `.env`.
+        file: The file; the workspace's own log by default.
     """
 
     def __init__(
@@ -52,22 +52,16 @@ class AuditLog:
         self.file = file or AuditLogFile(workspace)
         self._key: bytes | None = None
         self._full = detail == "full"
-        #: Removes secrets from everything that is written.
         self.redactor = Redactor()
         self.know(os.environ)
         self.redactor.follow(EnvFile(workspace))
         self.redactor.know(secrets or {})
-        #: The last parameters of a server that contain no placeholders.
+        #: The last server parameters without placeholders.
         self._without_variables: Mapping[str, Any] = {}
-        #: Writes the lines.
         self.writer = LogWriter(self.file)
 
     def open(self) -> None:
-        """Checks that the log can be written.
-
-        Raises:
-            AuditError: If it can't; the message says what to do.
-        """
+        """Raises an AuditError if the log can't be written."""
         try:
             self._key = load_or_create_key(key_path())
         except (OSError, ValueError) as exc:
@@ -79,25 +73,17 @@ class AuditLog:
         self.writer.close()
 
     def know(self, variables: Mapping[str, str]) -> None:
-        """Removes the values that are secrets from everything written from now on."""
+        """Removes those values that are secrets from everything written from now on."""
         self.redactor.know(secrets_among(variables))
 
-    def hide(self, values: Iterable[str]) -> None:
-        """Removes these values, which have no variable, from everything written from now on."""
-        self.redactor.hide(values)
-
     async def require(self) -> None:
-        """Checks that the log can be written, as far as is known, before a new action.
-
-        Raises:
-            AuditError: If it can't; the message says what to do.
-        """
+        """Raises an AuditError before a new action if the log is known not to be writable."""
         if self.writer.failed:
             self.writer.add(b"")
             await self.writer.flush(required=True)
 
     def record(self, event: str, **fields: object) -> None:
-        """Adds a line, without the fields that are None. It does not raise: see `require` and `LogWriter.flush`."""
+        """Adds a line without the fields that are None. Never raises: see `require` and `LogWriter.flush`."""
         line = {"time": utc_now(), "event": event, **fields}
         omitted = _FULL_ONLY if event == "tool_call" and not self._full else ()
         for name in fields:
@@ -115,14 +101,14 @@ class AuditLog:
         }
 
     def digest(self, value: Any) -> str | None:
-        """Returns the hash of a JSON value; None if it is nested deeper than any tool accepts."""
+        """Returns the hash of a JSON value; None if it is too deeply nested for any tool."""
         try:
             return digest(value, self._key)
         except RecursionError:
             return None
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
-        """Removes the secrets behind the placeholders in a server's parameters from now on."""
+        """Removes the secrets behind the placeholders of a server's parameters from now on."""
         if value == self._without_variables:  # servers are few, and calls many
             return
         if names := variables(value):

@@ -1,8 +1,7 @@
 """Hashes of code and arguments in the audit log.
 
-They are keyed, because a plain hash of a short secret reveals it to anyone who tries all short secrets. The key belongs
-to the user and is out of reach of sandboxed code, so that the same user can check whether a line is about a given
-value.
+They are keyed, because a plain hash of a short secret can be found by trying all short secrets. The key belongs to the
+user, who can check whether a line is about a given value; sandboxed code can't read it.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """The file of the audit log: lines are appended, and a full file makes room for a new one.
 
-It is in the directory of the workspace that code in the sandbox can't write. Without a sandbox code can write there, so
-no link is followed, and only a file with a single name is accepted. Processes of the same workspace share it: each line
-is one `write` at the end of the file, under a lock in the state directory, because any process that can read a file can
-lock it. It can be held for long: only the thread of `writer` waits for it.
+Code in the sandbox can't write its directory. Without a sandbox, code can, so no link is followed, and only a file with
+a single name is accepted. Processes of the same workspace share it: each line is one `write` at its end, under a lock.
+The lock is in the state directory, because any process that can read a file can lock it. Another process may hold it
+for long, so only the thread of `writer` waits for it.
 """
 
 import errno
@@ -12,7 +12,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,10 +35,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEX
 class AuditLogFile:
     """The log of one workspace. Its file is opened on demand, even after `close`.
 
-    Args:
-        workspace: The workspace.
-        max_bytes: Bytes of a file, which a single line may exceed.
-        max_full: How many full files are kept; a new one replaces the oldest.
+    A single line may exceed `max_bytes` of a file. Of the full files, the newest `max_full` are kept.
     """
 
     def __init__(self, workspace: Path, *, max_bytes: int = MAX_BYTES, max_full: int = MAX_FULL):
@@ -51,13 +48,7 @@ class AuditLogFile:
         self._lock: int | None = None
 
     def check(self) -> None:
-        """Checks that the file can be written, and closes it.
-
-        In a workspace that ipybox has not written to yet, it creates nothing, and only checks whether it could.
-
-        Raises:
-            AuditError: If it can't be written.
-        """
+        """Raises an AuditError if the file can't be written. Creates nothing in a workspace new to ipybox."""
         if not os.path.lexists(self.path.parent) and os.access(self._workspace, os.W_OK | os.X_OK):
             return
         try:
@@ -69,16 +60,14 @@ class AuditLogFile:
 
     @property
     def lock_path(self) -> Path:
-        """The file that a process locks while it writes; it is in a directory of the user, which is created."""
+        """The file that a process locks while it writes, in a directory of the user, which is created."""
         return workspace_state_dir(self._workspace) / "audit.lock"
 
     def append(self, lines: deque[bytes]) -> None:
-        """Appends lines, each of which ends with a line break, and removes those that are written from the queue.
+        """Appends lines with their line breaks, and removes written ones from the queue.
 
-        It waits for the lock, which another process may hold for any time.
-
-        Raises:
-            OSError: If a line can't be written; the file is then as it was before that line.
+        Waits for the lock, which another process may hold for any time. Raises an OSError if a line can't be written;
+        the file then ends with the line before.
         """
         if self._lock is None:
             self._lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -127,10 +116,8 @@ class AuditLogFile:
             directory.rename(LOG_NAME, directory, _rotated(1))
         return self._open()
 
-    @contextmanager
-    def _directory(self) -> Generator[Directory]:
-        with open_directory(self.path.parent, untrusted_root=self._workspace, create=False) as directory:
-            yield directory
+    def _directory(self) -> AbstractContextManager[Directory]:
+        return open_directory(self.path.parent, untrusted_root=self._workspace, create=False)
 
     def _close_file(self) -> None:
         if self._file is not None:
@@ -150,7 +137,7 @@ def open_logs(workspace: Path) -> Generator[list[BinaryIO]]:
     with ExitStack() as stack:
         files: dict[int, BinaryIO] = {}
         directory = stack.enter_context(open_directory(newest.parent, untrusted_root=workspace, create=False))
-        # Newest first: a file that becomes an older one now is opened twice, and not missed.
+        # Newest first: a file that is rotated meanwhile is opened twice, not missed.
         for name in (LOG_NAME, *map(_rotated, range(1, MAX_FULL + 1))):
             with suppress(FileNotFoundError):
                 file = stack.enter_context(directory.open_file(name))
@@ -171,11 +158,7 @@ def _rotated(number: int) -> str:
 
 
 def _open_in(directory: Directory) -> int:
-    """Opens the file, and creates it for this user only if it does not exist.
-
-    Raises:
-        OSError: If its name belongs to something else, such as a link, which would lead elsewhere.
-    """
+    """Opens the file, or creates it for this user only; raises an OSError if it is something else, such as a link."""
     path = directory.path / LOG_NAME
     try:
         file = os.open(LOG_NAME, _APPEND | os.O_CREAT, 0o600, dir_fd=directory.fd)

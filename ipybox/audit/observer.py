@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-#: What happened: the job waits in a queue; its node runs a kernel gateway, or failed to; the node is lost; the job has
-#: ended, because it is not needed any more.
+#: The job waits in a queue; its node runs a kernel gateway, or failed to; the node is lost; the job is not needed.
 JobAction = Literal["queued", "started", "failed", "lost", "ended"]
 
 
@@ -16,10 +15,10 @@ class JobEvent:
     Attributes:
         action: What happened.
         engine: The engine, as messages call it.
-        job: The number of the job; None if it is not known. Without a scheduler, it never is.
-        node: The name of the node; None before the job has a node.
+        job: The job's number; None if unknown, as always without a scheduler.
+        node: The node's name; None before the job has a node.
         reason: Why the job waits, failed or was lost.
-        waited: Seconds from the start of the command until its node ran, or failed; None for other actions.
+        waited: Seconds from the start of the command until its node ran or failed; None for other actions.
     """
 
     action: JobAction
@@ -30,6 +29,5 @@ class JobEvent:
     waited: float | None = None
 
 
-#: Receives the events of an application's sessions as they are in the audit log, even without one: the name of an
-#: event, and its fields. It may neither block nor raise.
+#: Receives the name and the fields of each event of a session, as the audit log does. It must not block or raise.
 SessionObserver = Callable[[str, Mapping[str, Any]], None]

@@ -1,7 +1,7 @@
 """Records what one kernel session does, in the audit log, as spans and in metrics: its executions and tool calls.
 
-The application executes one cell of an executor at a time, so that a call from its kernel belongs to that cell. A call
-between two cells, from a thread of the kernel, belongs to no cell.
+An executor runs one cell at a time, to which calls from its kernel belong. A call between two cells, from a thread of
+the kernel, belongs to no cell.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ class SessionRecorder:
     """Records what one executor does, from its start to its stop.
 
     Args:
-        audit: The audit log; None to record no events.
+        audit: The audit log.
         name: The name of the session.
-        history: Keeps the session for a notebook; None to keep nothing.
-        observer: Counts what the session does; None to count nothing.
+        history: Keeps the session for a notebook.
+        observer: Counts what the session does.
     """
 
     def __init__(
@@ -50,12 +50,10 @@ class SessionRecorder:
         self._audit = audit
         self._observer = observer
         self._history = history
-        #: What knows the secrets, if anything is kept.
+        #: Whose redactor knows the secrets, if anything is kept.
         self._kept = audit or history
         self._id = new_id()
-        #: The name of the session.
         self.name = name
-        #: The fields of its events.
         self._ids = {"session_id": self._id, "session_name": name}
         self._cell: ExecutionRecord | None = None
 
@@ -64,17 +62,13 @@ class SessionRecorder:
         return SessionRecorder(self._audit, name, self._history and self._history.for_sibling(), self._observer)
 
     def notebook(self) -> "NotebookNode":
-        """Returns the session so far as a notebook.
-
-        Raises:
-            RuntimeError: If nothing is kept for it.
-        """
+        """Returns the session so far as a notebook; raises a RuntimeError if nothing is kept for it."""
         if self._history is None:
             raise RuntimeError("the session's cells are not kept: create the executor with `notebook_bytes` above 0")
         return self._history.notebook(session_id=self._id, session_name=self.name)
 
     def session(self, action: str, **fields: object) -> None:
-        """Records that the session starts or stops, gets a new kernel, or is joined by a person."""
+        """Records that the session starts, stops, gets a new kernel, or is joined by a person."""
         self._record("session", **self._ids_now(), action=action, **fields)
 
     def job(self, event: "JobEvent") -> None:
@@ -91,16 +85,12 @@ class SessionRecorder:
             self._kept.redactor.know_of_cell(secrets_among(variables))
 
     async def require(self) -> None:
-        """Checks that earlier events were written, before a new action.
-
-        Raises:
-            AuditError: If they were not.
-        """
+        """Raises an AuditError before a new action if earlier events could not be written."""
         if self._audit is not None:
             await self._audit.require()
 
     async def flush(self) -> None:
-        """Waits until all lines are written, but not long."""
+        """Waits briefly until all lines are written."""
         if self._audit is not None:
             await self._audit.writer.flush(required=False)
 
@@ -111,7 +101,7 @@ class SessionRecorder:
 
     @asynccontextmanager
     async def cell(self, code: str) -> AsyncGenerator[ExecutionRecord]:
-        """Records the cell that is executed in the context, with any outcome, before its result is known.
+        """Records the cell that is executed in the context, with any outcome.
 
         Raises:
             AuditError: If it can't be recorded; it must not be executed then.
@@ -149,12 +139,7 @@ class SessionRecorder:
     ) -> AsyncGenerator[ToolCallRecord]:
         """Records the tool call that is made in the context, with any outcome; its span is the current one there.
 
-        Args:
-            server_name: The name of the server.
-            tool_name: The name of the tool.
-            arguments: The arguments of the call.
-            server_params: The parameters of the server.
-            large: Whether processing the arguments takes long.
+        `large` arguments are processed in a thread.
         """
         call = ToolCallRecord(self._ids, server_name, tool_name, self._cell)
         try:
@@ -183,24 +168,19 @@ class SessionRecorder:
             call.fail("rejected", decided.reason, outcome="rejected")
         if call.span is not None:
             call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
-        fields = {**call.ids, **call.described, "arguments": None}  # the event of the call has these
+        fields = {**call.ids, **call.described, "arguments": None}  # which the event of the call has
         made = {"accepted": decided.accepted, "by": decided.by, "reason": decided.reason and self._text(decided.reason)}
         self._record("decision", **fields, **made, duration=seconds_since(call.started))
         if self._audit is not None:
             await self._audit.writer.flush(required=True)
 
     def denied(self, by: str, messages: Iterable[str]) -> None:
-        """Records a denial without an approval request.
-
-        Args:
-            by: What denied it: the `sandbox`, a `limit` or the `tool_server`.
-            messages: The messages about it.
-        """
+        """Records denials without an approval request, by the `sandbox`, a `limit` or the `tool_server`."""
         for message in messages:
             self._record("denial", **self._ids_now(), by=by, message=self._text(message))
 
     def _record(self, event: str, **fields: Any) -> None:
-        """Gives an event to all that keep or count it; a cell comes to the history with its outputs."""
+        """Passes an event on to all that keep or count it; the history gets cells with their outputs."""
         if self._audit is not None:
             self._audit.record(event, **fields)
         if self._observer is not None:

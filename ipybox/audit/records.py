@@ -23,10 +23,10 @@ class ApprovalDecision:
     """The decision on a call; it is true if the call is accepted.
 
     Attributes:
-        accepted: Whether it may run.
-        by: The decider: `auto`, a `rule`, a `user`, a `client` without its user, the `application`, `timeout`,
-            `nobody`, or a name that an application gives.
-        reason: The reason, such as the rule's file and line; None without a reason.
+        accepted: Whether the call may run.
+        by: The decider: `auto`, `rule`, `user`, `client` (without its user), `application`, `timeout`, `nobody`, or
+            another name that an application gives.
+        reason: The reason, such as the rule's file and line.
     """
 
     accepted: bool
@@ -41,7 +41,7 @@ class ApprovalDecision:
 #: How an action ended.
 Outcome = Literal["ok", "error", "timeout", "cancelled", "rejected"]
 
-#: Characters of code and of a call's arguments that are written, and of names and other texts.
+#: Characters that are written of code, of a call's arguments, and of other texts.
 MAX_CODE = 8000
 MAX_ARGUMENTS = 4000
 MAX_OTHER = 1000
@@ -51,37 +51,32 @@ MAX_NAME = 200
 
 
 class ExecutionRecord:
-    """One execution of a cell.
-
-    Args:
-        session: The fields of events that name its session.
-        executed: The cell as a notebook shows it; None if it is not kept.
-    """
+    """One execution of a cell. `session` has the fields that name its session; `executed` is the notebook's cell."""
 
     def __init__(self, session: Mapping[str, str | None], executed: "ExecutedCell | None" = None):
         self.id = new_id()
         self.outcome: Outcome = "ok"
         self.executed = executed
-        #: Its result or its error, once it has one.
+        #: Its result or error.
         self.result: ExecutionOutput | BaseException | None = None
-        #: Whether its end cost the kernel, and the state.
+        #: Whether its end cost the kernel and its state.
         self.lost_state = False
         self._output_chars = 0
         self._over = False
         attributes = {"session.id": str(session["session_id"]), "ipybox.cell.id": self.id}
         self.span = tracing.start_span("execute_cell", attributes)
-        #: The fields of its events that name it, its session, and its span.
+        #: The fields that name it in events.
         self.ids = {**session, "cell_id": self.id, **(tracing.ids(self.span) if self.span else {})}
         self._started = time.monotonic()
 
     def succeed(self, result: "ExecutionOutput") -> None:
-        """Notes success and the output; later events don't change that."""
+        """Records success and the output; later events don't change that."""
         self._output_chars = len(result.text or "")
         self.result = result
         self._over = True
 
     def fail(self, exc: BaseException) -> None:
-        """Notes the outcome, from the exception of the execution."""
+        """Records the outcome that an exception means."""
         if self._over:  # a consumer that leaves after the result
             return
         self.result = exc
@@ -103,14 +98,7 @@ class ExecutionRecord:
 
 
 class ToolCallRecord:
-    """One tool call.
-
-    Args:
-        session: The fields of events that name its session.
-        server_name: The name of the server.
-        tool_name: The name of the tool.
-        cell: The cell that it belongs to; None between two cells.
-    """
+    """One tool call of a cell, or between two cells. `session` has the fields that name its session."""
 
     def __init__(
         self, session: Mapping[str, str | None], server_name: str, tool_name: str, cell: ExecutionRecord | None
@@ -119,7 +107,7 @@ class ToolCallRecord:
         self.cell = cell
         self.outcome: Outcome = "ok"
         self.error: str | None = None
-        #: Its fields: names and arguments.
+        #: The fields that describe it: names and arguments.
         self.described: dict[str, Any] = {}
         self._error_type: str | None = None
         name = tool_name[:MAX_NAME]
@@ -130,19 +118,13 @@ class ToolCallRecord:
             "ipybox.server.name": server_name[:MAX_NAME],
         }
         self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
-        #: The fields of its events that name it, its session, its cell and its span.
+        #: The fields that name it in events.
         self.ids = {**session, "cell_id": cell and cell.id, **(tracing.ids(self.span) if self.span else {})}
-        #: When it was requested, by the monotonic clock.
+        #: When it was requested.
         self.started = time.monotonic()
 
     def fail(self, error_type: str, error: str | None = None, outcome: Outcome = "error") -> None:
-        """Notes a failure.
-
-        Args:
-            error_type: The kind of error, one of few: `tool_error` if the tool reports it, or the name of an exception.
-            error: The error text.
-            outcome: The outcome.
-        """
+        """Records a failure. Its type is `tool_error` if the tool reports it, or the name of an exception."""
         self.outcome, self.error, self._error_type = outcome, error, error_type
 
     def end(self) -> dict[str, Any]:
@@ -158,7 +140,7 @@ def new_id() -> str:
 
 
 def utc_now() -> str:
-    """Returns the time as the log has it."""
+    """Returns the time in the log's format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -169,12 +151,7 @@ def seconds_since(started: float) -> float:
 
 @asynccontextmanager
 async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> AsyncGenerator[dict[str, Any]]:
-    """Records an action and its outcome; yields a dictionary for further fields.
-
-    Args:
-        audit: The audit log; None to record nothing.
-        event: The name of the event.
-        fields: Fields known in advance; they are written without secrets.
+    """Records an action and its outcome, without secrets; yields the event's fields, to add others.
 
     Raises:
         AuditError: If it can't be recorded; the action must not start then.

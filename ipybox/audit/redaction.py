@@ -1,11 +1,11 @@
 """Removes secrets from texts and values: known values, fields with telling names, and texts that look like keys.
 
-Code could hide what it does in something that only looks like a secret. Therefore, patterns and names remove nothing
-that could be a command: no text with white space, quotes or operators of a shell (`_TELLING`), and no URL or path. Only
-values that are known can contain such characters.
+Code could disguise what it does as a secret. Therefore, patterns and names remove nothing that could be a command: no
+text with white space, quotes or shell operators (`_TELLING`), and no URL or path. Only known values can contain such
+characters.
 
-It works on text of hostile code, too, in time linear in its length: patterns begin with a literal, and the rest is
-bounded or can't start a match of its own.
+It takes linear time even on text of hostile code: patterns begin with a literal, and the rest is bounded or can't start
+a match of its own.
 """
 
 import math
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REDACTED = "[redacted]"
 
-#: Shorter values are not secrets; values shorter than a word in prose are replaced only where they stand alone.
+#: Shorter values are not secrets; values below the second limit may be words, and are replaced where they stand alone.
 MIN_SECRET = 4
 MIN_ANYWHERE = 8
 
@@ -29,10 +29,10 @@ MAX_TEXT = 2000
 MAX_ITEMS = 100
 MAX_DEPTH = 8
 
-#: Values of the environments of cells that are known, the newest ones: each takes time for each text.
+#: Known values from cells' environments, of which the newest count: each takes time for each text.
 MAX_OF_CELLS = 200
 
-#: Text after a truncation is checked, too, because a split secret may be recognizable by its end only.
+#: Text after a truncation is checked as well: a split secret may be recognizable only by its end.
 _BEYOND = 4096
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -42,7 +42,7 @@ _NAMES = frozenset(
         *("authorization", "credential", "credentials", "apikey", "accesskey", "privatekey"),
     )
 )
-#: Last words of variable names that also mean a secret, and of names for information about a secret.
+#: Last words of variable names that also mean a secret, and of names for facts about a secret.
 _ALSO = frozenset({"pass", "key", "auth", "pat", "dsn", "creds"})
 _ABOUT = frozenset(
     (
@@ -67,7 +67,7 @@ _ASSIGNED = re.compile(
 _UNQUOTED = re.compile(
     rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)([^\s\"'`;|<>&)$]+)"
 )
-#: What no secret contains that is removed without being known.
+#: What a value contains that is only removed if it is known.
 _TELLING = re.compile(r"[\s\"'`;|<>&]|\$[({]")
 #: The lines of a private key after its first line, in a file or in a string with escapes. The last one may be short.
 _PEM = re.compile(
@@ -98,12 +98,12 @@ _PLACEHOLDER = re.compile(r"(?:(?:bearer|basic|token)\s)?\s{0,8}(?:\$\{\w{1,200}
 
 
 def shortened(secret: str) -> str:
-    """Returns a secret in a form that its owner recognizes: its beginning and its length."""
+    """Returns a secret's beginning and length, by which its owner recognizes it."""
     return f"{secret[: min(4, len(secret) // 4)]}[... {len(secret):,} characters, a secret]"
 
 
 def is_secret_name(name: str) -> bool:
-    """Returns whether the name of a field or a variable means that its value is a secret."""
+    """Returns whether the name of a field or variable means that its value is a secret."""
     words = [*map(str.lower, _WORDS.findall(name[:200]))]
     return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
 
@@ -111,7 +111,7 @@ def is_secret_name(name: str) -> bool:
 def is_secret(name: str, value: str) -> bool:
     """Returns whether a variable's value is a secret, by its name or its form.
 
-    A value that could be anything is not a secret: a word, a number, a path, a host, a URL without credentials.
+    Words, numbers, paths, hosts and URLs without credentials are not.
     """
     if looks_secret(value):
         return True
@@ -139,26 +139,22 @@ def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class Redactor:
-    """Removes secrets; it knows values by the names of their variables.
-
-    Args:
-        show: Returns the replacement of a known value; `${NAME}`, or `REDACTED` for one without a name, by default.
-    """
+    """Removes secrets. Known values become `show(value)`, by default `${NAME}`, or `REDACTED` without a name."""
 
     def __init__(self, show: Callable[[str], str] | None = None) -> None:
         self._show = show
-        #: The replacement of each value, the longest first, because a value may contain another.
+        #: Replacements by value, longest first, because a value may contain another.
         self._values: dict[str, str] = {}
-        #: Those of cells, the newest last, and all others.
+        #: Those from cells, newest last, and all others.
         self._of_cells: dict[str, str] = {}
         self._lasting: dict[str, str] = {}
         self._longest = 0
-        #: The file of variables, and what it contained at the last look.
+        #: The file of variables, and its content at the last look.
         self._followed: EnvFile | None = None
         self._seen: Mapping[str, str] = {}
 
     def follow(self, env_file: "EnvFile") -> None:
-        """Replaces the secrets in a file by `${NAME}` from now on, also those that people add to it later."""
+        """Replaces the secrets in a file from now on, including those that people add later."""
         self._followed = env_file
 
     def know(self, variables: Mapping[str, str]) -> None:
@@ -166,7 +162,7 @@ class Redactor:
         self._add(self._lasting, {value: f"${{{name}}}" for name, value in variables.items()})
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
-        """Replaces these values from now on, until later cells have given `MAX_OF_CELLS` others."""
+        """Replaces these values from now on, until later cells have brought `MAX_OF_CELLS` others."""
         for value in variables.values():
             self._of_cells.pop(value, None)  # so that it becomes the newest
         self._add(self._of_cells, {value: f"${{{name}}}" for name, value in variables.items()})
@@ -191,7 +187,7 @@ class Redactor:
         self._longest = max(map(len, self._values))
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
-        """Returns a text without secrets, truncated to a number of characters, with a note about that."""
+        """Returns a text without secrets, truncated to `limit` characters and a note."""
         if self._followed is not None and self._followed.read() is not self._seen:
             self._look(self._followed)
         kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
@@ -215,9 +211,9 @@ class Redactor:
         return text
 
     def known_tokens(self, text: str) -> str:
-        """Returns a text without the known values, except those that are short or could be a command.
+        """Returns a text, for people who decide on a call, without known values that are long and can't be a command.
 
-        It is for people who decide on a call: code or a hostile repository may have chosen the values.
+        Code or a hostile repository may have chosen the values.
         """
         if self._followed is not None:
             self._look(self._followed)
@@ -227,7 +223,7 @@ class Redactor:
         return text
 
     def value(self, value: Any, limit: int = MAX_TEXT) -> Any:
-        """Returns a JSON value without secrets, truncated to about a number of characters, with notes about that."""
+        """Returns a JSON value without secrets, truncated to about `limit` characters and notes."""
         return _Walk(self, limit).value(value, 0)
 
 
@@ -239,13 +235,7 @@ class _Walk:
     _left: int
 
     def value(self, value: Any, depth: int, *, secret: bool = False) -> Any:
-        """Returns a value without secrets.
-
-        Args:
-            value: The value.
-            depth: Its depth.
-            secret: Whether its name means a secret, for which the texts and numbers in it are taken then.
-        """
+        """Returns a value at a depth without secrets. `secret` means that by its name, it contains one."""
         if secret and _is_token(value):
             value = REDACTED
         if isinstance(value, str):
@@ -289,7 +279,7 @@ class _Walk:
 
 
 def _is_token(value: object) -> bool:
-    """Returns whether a value with a secret's name is removed: no placeholder, and nothing that could be a command."""
+    """Returns whether a value with a secret's name is removed: no placeholder, nothing that could be a command."""
     if isinstance(value, str):
         value = _SCHEME_NAME.sub("", value, 1)
         named = "://" in value or (_PATH.fullmatch(value) and not _RANDOM.search(value))

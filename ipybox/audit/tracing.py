@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def start_span(name: str, attributes: "Mapping[str, AttributeValue]", *, parent: "Span | None" = None) -> "Span | None":
-    """Returns a new span, to be ended by `end_span`; None without tracing.
-
-    Args:
-        name: Its name.
-        attributes: Its attributes.
-        parent: The span that it belongs to; by default, the current one.
-    """
+    """Returns a new span below `parent` or the current span, for `end_span`; None without tracing."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace
@@ -33,19 +27,19 @@ def start_span(name: str, attributes: "Mapping[str, AttributeValue]", *, parent:
 
 
 def current(span: "Span") -> AbstractContextManager[object]:
-    """Makes a span the parent of spans that start in the context. It is not ended."""
+    """Makes a span, which is not ended, the parent of spans that start in the context."""
     from opentelemetry import trace
 
     return trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
 
-def end_span(span: "Span", error_type: str | None, message: str | None = None) -> None:
-    """Ends a span; after a failure with a type of error, and perhaps a message."""
+def end_span(span: "Span", error_type: str | None) -> None:
+    """Ends a span, after a failure with a type of error."""
     if error_type is not None:
         from opentelemetry.trace import StatusCode
 
         span.set_attribute("error.type", error_type)
-        span.set_status(StatusCode.ERROR, message)
+        span.set_status(StatusCode.ERROR)
     span.end()
 
 

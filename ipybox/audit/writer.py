@@ -1,7 +1,7 @@
 """Writes the lines of an audit log in a thread of its own.
 
-Another process may hold the log's lock, and a disk may be slow. Then lines wait in memory, up to a limit, and only an
-action that needs its line on disk waits for it.
+If another process holds the log's lock or the disk is slow, lines wait in memory, up to a limit. Only an action that
+needs its line on disk waits for it.
 """
 
 import asyncio
@@ -18,41 +18,40 @@ from ipybox.support.way_in import setting
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of waiting lines from which on no line is accepted.
+#: Bytes of waiting lines beyond which no line is accepted.
 MAX_WAITING = 4 << 20
 
-#: Seconds after which a line that must be written before an action counts as impossible to write, and for which an
-#: action that has ended waits for its line.
+#: Seconds that an action waits for a line that must be written first, and that an ended action waits for its line.
 WRITE_LIMIT = 10.0
 FLUSH_LIMIT = 0.1
 
-#: Seconds for which the event loop waits itself: most lines are written before it could have turned to something else.
+#: Seconds that the event loop itself waits: most lines are written before it could have turned to something else.
 BLOCKING = 0.001
 
 
 class LogWriter:
-    """Appends lines to a file, in the order in which they are added. Its thread ends with `close`.
+    """Appends lines to a file in order, until `close`.
 
-    Lines that could not be written are counted, and a `gap` before the next line says how many.
+    Lines that could not be written are counted in a `gap` before the next line.
     """
 
     def __init__(self, file: AuditLogFile):
         self._file = file
         self._changed = threading.Condition()
-        #: Lines that wait, each with the number of events that are missing if it can't be written.
+        #: Waiting lines, each with the number of events that are missing if it can't be written.
         self._waiting: list[tuple[bytes, int, Future[None]]] = []
-        #: Bytes of waiting lines and those that are being written.
+        #: Bytes of lines that are not written yet.
         self._bytes = 0
-        #: Whether the last line could not be written, or lines are missing; and how many, since the last gap.
+        #: Whether the last line could not be written, or lines are missing; and their number since the last gap.
         self.failed = False
         self._missing = 0
-        #: Of each thread, the outcome of its last line: executors in other event loops may share the log.
+        #: The outcome of each thread's last line: executors in other event loops may share the log.
         self._own = threading.local()
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def add(self, line: bytes) -> None:
-        """Adds a line, or none to find out whether the log can be written. It does not raise: see `flush`."""
+        """Adds a line, or an empty one to test whether the log can be written. Never raises: see `flush`."""
         written = self._own.last = Future[None]()
         events = int(bool(line))
         with self._changed:
@@ -74,10 +73,10 @@ class LogWriter:
             self._changed.notify_all()
 
     async def flush(self, *, required: bool) -> None:
-        """Waits until this thread's last line is written: `WRITE_LIMIT` if that is required, or else `FLUSH_LIMIT`.
+        """Waits until this thread's last line is written, for `WRITE_LIMIT` if that is required, else `FLUSH_LIMIT`.
 
         Raises:
-            AuditError: If it is required, and can't be written, or not in time; the message says what to do.
+            AuditError: If it is required and can't be written in time.
         """
         limit = WRITE_LIMIT if required else FLUSH_LIMIT
         line: Future[None] | None = getattr(self._own, "last", None)
@@ -96,15 +95,15 @@ class LogWriter:
                 raise
 
     def blocked(self, reason: str) -> AuditError:
-        """Returns the error about lines that can't be written for now."""
+        """Returns the error about lines that can't currently be written."""
         remedy = f"end the process that holds {self._file.lock_path}, or set {setting('audit')} to off"
         return AuditError(f"can't write the audit log: {reason}; {remedy}")
 
     def close(self) -> None:
-        """Closes the file when all lines are written, or after `WRITE_LIMIT`; a later line opens it again.
+        """Closes the file when all lines are written; a later line opens it again. Blocks up to `WRITE_LIMIT`.
 
-        It blocks, so call it in a thread. Lines that are left are written if that becomes possible before the process
-        ends. Lines of others that come meanwhile keep the file open, and are not waited for.
+        Lines that are left are written if that becomes possible before the process ends. If other executors add lines
+        meanwhile, the file stays open.
         """
         with self._changed:
             thread, self._closing = self._thread, True

@@ -102,7 +102,7 @@ async def generate_mcp_sources(
         server = parse_params(server_params)
         secrets = literal_secrets(server)
         if audit is not None:
-            audit.hide(secret.value for secret in secrets)
+            audit.redactor.hide(secret.value for secret in secrets)
         places = places or _default_places(place.parent, server)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
         options = {

@@ -4,12 +4,13 @@
               sockets    token, Host, Origin,    bodies, MCP sessions
                          health, ends
 
-Every user of this machine can connect. So that none keeps others out, a connection must send its first request soon,
-only some may be waiting to do so, and a request without the token closes its connection.
+Every user of this machine can connect. To keep anyone from locking others out, a connection must send its first request
+soon, the number of silent connections is limited, and a request without the token closes its connection. `Host` and
+`Origin` are checked as well, so that web pages can't even guess tokens.
 
-`Host` and `Origin` are checked in addition, so that web pages can't even guess tokens. If a client disconnects during a
-request, the request is cancelled, as 2026-07-28 requires. Earlier revisions would let it run on; but without an event
-store, no client could get its result. https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
+If a client disconnects during a request, the request is cancelled, as 2026-07-28 requires. Earlier revisions let it run
+on, but without an event store no client could get its result.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
 """
 
 import asyncio
@@ -48,31 +49,32 @@ logger = logging.getLogger(__name__)
 
 PATH = "/mcp"
 
-#: The paths of the metrics, and, without a token, of the answer whether the server accepts calls.
 METRICS_PATH = "/metrics"
+
+#: Needs no token; says whether the server accepts calls.
 HEALTH_PATH = "/health"
 
-#: Limit of concurrent MCP sessions, or `max_sessions` if that is higher, connections of each, and seconds without a
-#: request after which one ends. A client that returns after that starts a new MCP session; kernels are not affected.
+#: Limit of concurrent MCP sessions, unless `max_sessions` is higher; connections of each; and the seconds without a
+#: request that end one. A client that returns later starts a new MCP session; kernels are not affected.
 MAX_CLIENTS = 64
 CONNECTIONS_PER_CLIENT = 8
 IDLE_TIMEOUT = 30 * 60
 
-#: Connections that have not sent a whole request yet, beyond which the oldest one is closed, and the seconds for that.
+#: Limit of connections that have not sent a whole request yet, beyond which the oldest is closed, and their seconds.
 MAX_UNHEARD = 128
 UNHEARD_TIMEOUT = 10
 
-#: Bytes of a request: of any request, and of an upload of 64 MiB in base64.
+#: Bytes of a request, without and with uploads of 64 MiB in base64.
 MAX_REQUEST = 4 << 20
 MAX_UPLOAD = 96 << 20
 
 #: Characters of the name and of the version of a client in the log.
 _LABEL = 64
 
-#: Seconds that connections have at the end to receive pending data.
+#: Seconds for connections to receive pending data at the end.
 _LINGER = 1
 
-#: A given token must match this: the characters are those of RFC 6750, and the length prevents guessing.
+#: A token with the characters of RFC 6750, long enough not to be guessed.
 _TOKEN = re.compile(r"[\w.~+/-]{16,}=*", re.ASCII)
 
 #: The key of a request's `HTTPExchange` in its ASGI scope.
@@ -92,6 +94,10 @@ _TOO_MANY_CLIENTS = (
 _NAMES_ARE_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+#: Returns the metrics and their content type, for the types that a client accepts.
+Exposition = Callable[[str], tuple[bytes, str]]
 
 
 @dataclass(frozen=True)
@@ -115,10 +121,6 @@ class HTTPServerInfo:
         return f"{text}\nother machines can connect, and {risk}" if self.beyond_machine else text
 
 
-#: Returns the metrics and the type of their content, for the types that a client accepts.
-Exposition = Callable[[str], tuple[bytes, str]]
-
-
 @asynccontextmanager
 async def listening(
     server: mcpserver.MCPServer[Any],
@@ -132,8 +134,8 @@ async def listening(
 ) -> AsyncGenerator[HTTPServerInfo]:
     """Serves while the context is open; its end cancels requests in progress.
 
-    There can be as many MCP sessions as kernel sessions, at least. The other arguments, and the errors, are those of
-    `MCPServer.run_http`; `metrics` answers a route of their own.
+    At least as many MCP sessions as `kernel_sessions` can exist. Other arguments and errors are those of
+    `MCPServer.run_http`.
     """
     if token is None:
         token = new_token()
@@ -169,10 +171,7 @@ async def listening(
 
 
 class TokenMiddleware:
-    """Accepts requests with the token, host and origin for `app`, and cancels them when it is closed.
-
-    `app` accepts `max_clients` MCP sessions.
-    """
+    """Passes requests with the right token, host and origin on to `app`, which accepts `max_clients` MCP sessions."""
 
     app: ASGIApp
 
@@ -181,7 +180,7 @@ class TokenMiddleware:
         self._hosts, self._origins = hosts, origins
         self._max_clients = max_clients
         self._exchanges: set[HTTPExchange] = set()
-        #: The calls in progress, each as an event that tells its end.
+        #: An event for the end of each call in progress.
         self._calls: set[asyncio.Event] = set()
         self._draining = self._closed = False
 
@@ -234,7 +233,7 @@ class TokenMiddleware:
         return _stopping() if self._draining or self._closed else ok
 
     def close(self) -> None:
-        """Ends all requests, and rejects new ones."""
+        """Ends all requests and rejects new ones."""
         self._closed = True
         for exchange in self._exchanges:
             exchange.end()
@@ -267,7 +266,7 @@ class HTTPExchange:
 
     @contextmanager
     def ends(self) -> Generator[None]:
-        """Cancels the work in this context, but nothing outside of it, if the request ends early."""
+        """Cancels only the work in this context if the request ends early."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
@@ -281,7 +280,7 @@ class HTTPExchange:
             scope.cancel()
 
     async def receive(self) -> Message:
-        """Receives a part of the request, and ends the request if the client is gone."""
+        """Receives a part of the request; ends the request if the client is gone."""
         message = await self._receive()
         if message["type"] == "http.disconnect" and not self.is_complete:
             self.is_complete = True
@@ -293,7 +292,7 @@ class HTTPExchange:
         if self.is_complete:
             return
         if message["type"] == "http.response.start" and message["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
-            # The only reason for which the SDK's application answers so, without the remedy: it refuses an MCP session.
+            # The SDK's application sends this status only to refuse an MCP session, and names no remedy.
             self.is_complete = True
             text = _TOO_MANY_CLIENTS.format(limit=self._max_clients)
             logger.warning("refused a client: %s", text)
@@ -315,7 +314,7 @@ class HTTPExchange:
 
 
 async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-    # In the sessions of earlier revisions, the handling is not in the task of the HTTP request.
+    # In sessions of earlier revisions, another task than that of the HTTP request handles the message.
     exchange: HTTPExchange | None = None if ctx.request is None else ctx.request.scope.get(_EXCHANGE)
     if exchange is None:
         return await call_next(ctx)
@@ -335,7 +334,7 @@ def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
 
 
 class _Connection(H11Protocol):
-    # A connection, which must send its first request soon; `unheard` are those that have not yet, the oldest one first.
+    # Must send its first request soon. `unheard` holds the connections that have not sent one, oldest first.
 
     def __init__(self, *args: Any, unheard: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
         super().__init__(*args, **options)
@@ -395,7 +394,7 @@ def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
 
 
 def accepted_names(host: str, address: str, allowed_hosts: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Returns hosts and origins: this machine's names, pages that it serves to itself, and allowed hosts."""
+    """Returns the accepted hosts and origins: those of this machine, and allowed hosts."""
     names = {host, address, *allowed_hosts, *_LOOPBACK}
     if ipaddress.ip_address(address).is_unspecified:
         interfaces = psutil.net_if_addrs().values()

@@ -1,7 +1,7 @@
 """The metrics of an MCP server, in the format of Prometheus.
 
-Labels have few values, all of them ipybox's own, except for the names of nodes that run kernels at the moment: no name
-of a session, a tool or a server, and no text of code. Gauges are read when they are asked for.
+Labels have few values, all of them ipybox's own, except for the names of nodes that currently run kernels. They never
+contain the name of a session, tool or server, or text from code. Gauges are read on request.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,9 @@ from prometheus_client.registry import Collector
 
 from ipybox.mcp_server.kernel_sessions import KernelSessions, State
 
-#: Limits of the buckets, in seconds: calls take milliseconds, decisions of people and queues of clusters take minutes.
+#: Bucket limits in seconds: calls take milliseconds, people's decisions and cluster queues take minutes.
 CALL_BUCKETS = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300)
 WAIT_BUCKETS = (0.1, 1, 5, 15, 60, 300, 1800)
-
-#: Who decides on tool calls, and what denies something. An application may give any name, which counts as `other`.
-DECIDERS = frozenset({"auto", "rule", "user", "client", "application", "timeout", "nobody"})
-DENIERS = frozenset({"sandbox", "limit", "tool_server"})
-OTHER = "other"
 
 
 class ServerMetrics:
@@ -68,10 +63,10 @@ class ServerMetrics:
             case "tool_call":
                 self._calls.labels(fields["outcome"]).observe(fields["duration"])
             case "decision":
-                decider = fields["by"] if fields["by"] in DECIDERS else OTHER
-                self._decisions.labels(str(fields["accepted"]).lower(), decider).observe(fields["duration"])
+                accepted = str(fields["accepted"]).lower()
+                self._decisions.labels(accepted, fields["by"]).observe(fields["duration"])
             case "denial":
-                self._denials.labels(fields["by"] if fields["by"] in DENIERS else OTHER).inc()
+                self._denials.labels(fields["by"]).inc()
             case "session" if fields["action"] == "restart":
                 self._deaths.inc()
             case "session" if fields["action"] == "idle":

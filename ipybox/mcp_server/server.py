@@ -1,9 +1,9 @@
 """ipybox as an MCP server: agents register MCP servers and execute code that calls their tools.
 
-It wires nothing itself: `WorkspaceServices` owns sessions, each with a `CodeExecutor`, and `ToolHandlers` offers them.
-Clients give up on servers that answer slowly. Therefore, the default session starts only after the first response, and
-an early cell waits for it. Its process and kernel start earlier, while the SDK loads. In a workspace that ipybox has
-not written to yet, nothing that writes there starts before the first call of a tool.
+`WorkspaceServices` owns the sessions, each with a `CodeExecutor`; `ToolHandlers` offers them as tools. Clients give up
+on servers that answer slowly, so the default session starts after the first response, and an early cell waits for it.
+Its process and kernel start while the SDK loads. In a workspace that ipybox has never written to, nothing that writes
+there starts before the first tool call.
 """
 
 import asyncio
@@ -33,28 +33,25 @@ class MCPServer:
     """Serves code execution over MCP, on stdin and stdout or over HTTP.
 
     Args:
-        config: The options of the sessions' executors: its working directory is the workspace. Approvals and the audit
-            log are options of this class.
-        allowed_dirs: Directories, relative to the workspace or absolute, into which `upload_file` writes and from which
-            `download_file` reads. Without any, the two tools are not offered: their descriptions cost context.
-        images: How images are returned: as paths of their files, as images for the model, or as both.
-        resources: Whether long outputs are announced to Claude Code, too, as resources. It adds tools for them to the
-            model's context; without them, the model reads the files.
-        instructions: How detailed the instructions for the agent are: all (`full`), or only what an agent with the
-            codeact skill needs (`brief`).
-        max_sessions: How many sessions can exist, the default one included.
-        session_idle_timeout: Seconds after which a session is stopped in which no cell runs and to which no person is
-            connected; None for no limit. The next cell starts it again, and its result contains a notice that state was
-            lost.
-        approve: How tool calls are approved: all of them (`auto`), by the user of the client (`ask`), or by a policy:
-            its file, which is trusted and read once, or a function that returns it.
-        audit: What the workspace's audit log contains: code and arguments of tool calls without secrets (`full`), only
-            their hashes (`hash`), or nothing (`off`).
-        register_timeout: Seconds in which an MCP server must answer at its registration, which may include a download.
+        config: The options of the sessions' executors, whose working directory is the workspace. It must not set an
+            approval policy, an approver or an audit log.
+        allowed_dirs: Directories, absolute or relative to the workspace, that `upload_file` may write and
+            `download_file` may read. Without any, the two tools are not offered: their descriptions cost context.
+        images: How images are returned: as file paths, as images for the model, or both.
+        resources: Whether Claude Code also sees long outputs as resources. Its tools for them cost context; without
+            them, the model reads the files.
+        instructions: `full`, or `brief` for agents with the codeact skill.
+        max_sessions: Maximum number of sessions, including the default session.
+        session_idle_timeout: Seconds without a running cell or a connected person after which a session is stopped;
+            None for no limit. The next cell restarts it, with a notice that state was lost.
+        approve: `auto` approves all tool calls, `ask` asks the client's user. A policy file is trusted and read once; a
+            function returns the policy.
+        audit: Whether the workspace's audit log contains code and arguments without secrets (`full`), only their
+            hashes (`hash`), or nothing (`off`).
+        register_timeout: Seconds for an MCP server to answer at its registration, including downloads.
 
     Raises:
-        TypeError, ValueError: If an allowed directory can't be allowed, `max_sessions` or `session_idle_timeout` is not
-            positive, or the config contains an approval policy, an approver or an audit log.
+        TypeError, ValueError: If an argument is not allowed.
     """
 
     def __init__(
@@ -116,24 +113,23 @@ class MCPServer:
     ) -> None:
         """Serves Streamable HTTP until it is cancelled, then stops all sessions.
 
-        All clients share the kernel sessions, because the token stands for one user. If a client disconnects during a
-        request, the request is cancelled. `/metrics` has metrics for Prometheus, and `/health` says, without a token,
-        whether calls are accepted.
+        All clients share the kernel sessions, because the token stands for one user. A request is cancelled if its
+        client disconnects. `/metrics` serves Prometheus metrics; `/health` needs no token and says whether calls are
+        accepted.
 
         Args:
-            host: A name or address of this machine. Through any but a loopback address, other machines can connect.
+            host: A name or address of this machine. Other machines can connect unless it is a loopback address.
             port: A port, or 0 for any free one.
-            token: The token that requests need, as `Authorization: Bearer <token>`: 16 or more letters, digits and any
-                of -._~+/, by default random ones. Kept in a file that only the same user can read, while this runs.
-            allowed_hosts: Names by which clients reach a proxy in front of this server, which are accepted as `Host`.
-            on_listening: Receives the URL, the token and its file as soon as clients can connect.
+            token: What requests need as `Authorization: Bearer <token>`: at least 16 letters, digits and any of
+                -._~+/; random by default. While the server runs, a file that only the same user can read contains it.
+            allowed_hosts: Names of a proxy in front of this server, which are accepted as `Host`.
+            on_listening: Called as soon as clients can connect.
 
         Raises:
             OSError: If it can't listen on this address.
-            ValueError: If the token is too short or has characters that are not allowed, or an allowed host is no name.
+            ValueError: If the token or an allowed host is invalid.
         """
         async with self:
-            # Imported late, because only HTTP needs them.
             from ipybox.mcp_server.metrics import ServerMetrics
 
             sessions = self._services.sessions

@@ -1,7 +1,6 @@
 """The MCP server's tools, and what it announces: the part that needs the MCP SDK.
 
-The SDK takes most of the time until the first answer. `services.py` has the parts that work without it. `server.py`
-creates `ToolHandlers`.
+Loading the SDK takes most of the time until the first answer; `services.py` contains what works without it.
 """
 
 import inspect
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 #: Directory of the workspace in which tool APIs are generated.
 TOOLS_DIR = "mcptools"
 
-#: Metadata of each tool, for Claude Code. Without it, Claude Code defers tools behind a search, for which runs without
-#: a person don't wait, and writes results over 50,000 characters to a file, which loses their images.
-#: `max_output_chars` is the limit that the agent chose. https://code.claude.com/docs/en/mcp
+#: Tool metadata for Claude Code. Without it, Claude Code defers tools behind a search, which headless runs don't wait
+#: for, and writes results over 50,000 characters to a file, without their images. The agent sets the limit with
+#: `max_output_chars`. https://code.claude.com/docs/en/mcp
 META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 
 
 class ToolHandlers:
-    """The tools of one MCP server; with `files`, those for files, too. The other options are those of `MCPServer`."""
+    """The tools of one MCP server; with `files`, also those that copy files. Other options are those of `MCPServer`."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class ToolHandlers:
         """
         try:
             async with progress_of(context) as progress:
-                note_line = _ignore if progress is None else progress.note_line
+                note_line: Callable[[str], None] = (lambda _: None) if progress is None else progress.note_line
                 modules = await self._registrations.register(server_name, server_params, context, note_line)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
@@ -149,9 +148,9 @@ class ToolHandlers:
         return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
 
     def _add_tools(self, workspace: "FileTransfer | None") -> None:
-        # Clients decide by hints whether to ask. Both code and the command of a server can do anything, so none is
-        # harmless. Claude Code shows the titles, and offers "don't ask again" only if they fit: 12 characters fit in a
-        # terminal of 80 columns, and next to the long name of a plugin's server in one of 120.
+        # Clients decide by hints whether to ask. Code and server commands can do anything, so no tool is harmless.
+        # Claude Code offers "don't ask again" only if the title fits: 12 characters fit in 80 columns, and in 120 next
+        # to the long name of a plugin's server.
         self._add_tool(self.register_mcp_server, "Add server", open_world_hint=True)
         self._add_tool(self.execute_ipython_cell, "Execute code", open_world_hint=True, idempotent_hint=False)
         self._add_tool(self.install_package, "Add package", open_world_hint=True)
@@ -173,7 +172,7 @@ class ToolHandlers:
         )(tool)
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        # Middleware of the SDK's server: starts a session after the first answer.
+        # Middleware of the SDK's server; starts a session after the first answer.
         try:
             answer = await call_next(ctx)
             return answer if ctx.method == "tools/call" else _trimmed(answer, resources=self._knows_resources(ctx))
@@ -209,20 +208,16 @@ class ToolHandlers:
         )
 
 
-def _ignore(_: str) -> None:
-    pass
-
-
 def _trimmed(answer: Any, *, resources: bool) -> Any:
     """Removes parts of an answer that only cost the client's context.
 
-    The SDK announces prompts although the server has no prompts, and repeats each parameter's name as its title. For
-    resources, Claude Code offers the model three tools, which cost 520 tokens in each request, or 16 if it defers tools
-    (`benchmarks`); it can read the files anyway.
+    The SDK announces prompts although there are none, and repeats each parameter's name as its title. For resources,
+    Claude Code gives the model three tools, which cost 520 tokens per request, or 16 if deferred (`benchmarks`); the
+    model can read the files anyway.
     """
     match answer:
         case {"capabilities": {**capabilities}}:
-            # Without listChanged: a truncated output itself contains the address of its resource.
+            # No listChanged: a truncated output contains the address of its resource.
             announced: dict[str, Any] = {"resources": {}} if resources else {}
             return {**answer, "capabilities": {"tools": capabilities.get("tools", {}), **announced}}
         case {"tools": [*tools]}:

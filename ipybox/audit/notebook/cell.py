@@ -3,19 +3,11 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ipybox.support.errors import RaisedException
 from ipybox.support.outputs import Display, Stream
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
-
-
-@dataclass(frozen=True)
-class RecordedError:
-    """Why a cell failed: the exception of its code, or an error of ipybox."""
-
-    name: str
-    value: str
-    traceback: str
 
 
 @dataclass
@@ -29,7 +21,7 @@ class ExecutedCell:
         tool_calls: Its tool calls in the order of their ends, each with the fields that the audit log has, and a
             `decision`.
         outputs: What it printed and displayed.
-        error: Why it failed, if it did.
+        error: The exception of its code, or the error of ipybox, that ended it.
     """
 
     number: int
@@ -37,7 +29,7 @@ class ExecutedCell:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     tool_calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     outputs: tuple[Stream | Display, ...] = ()
-    error: RecordedError | None = None
+    error: RaisedException | None = None
 
     def to_notebook(self) -> "NotebookNode":
         """Returns a notebook with this cell."""
@@ -48,18 +40,13 @@ class ExecutedCell:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence of ipybox between two cells.
-
-    Attributes:
-        text: The sentence, in Markdown.
-        metadata: More about it.
-    """
+    """A sentence of ipybox between two cells, in Markdown."""
 
     text: str
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-#: What a notebook says where a session got another kernel, by the action in the audit log.
+#: Why state was lost, by the action in the audit log.
 _STATE_LOST = {
     "reset": "The kernel was reset",
     "restart": "The kernel died or was restarted",

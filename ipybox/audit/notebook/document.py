@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import nbformat
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
+from ipybox.audit.notebook.cell import ExecutedCell, Note
+from ipybox.support.errors import RaisedException
 from ipybox.support.outputs import Display, Result, Stream
 from ipybox.support.printable import printable
 
@@ -34,13 +35,9 @@ def notebook(
     notes: Sequence[str] = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> nbformat.NotebookNode:
-    """Returns a notebook. It is not signed, so JupyterLab does not run the HTML and JavaScript in it.
+    """Returns a notebook, unsigned, so that JupyterLab does not run the HTML and JavaScript in it.
 
-    Args:
-        entries: The cells and notes, in order.
-        title: The heading of the first cell, in Markdown.
-        notes: Sentences for the first cell, in Markdown.
-        metadata: More about the session.
+    Its first cell has the title and the notes, both Markdown. `metadata` describes the session.
     """
     lines = [*([f"# {title}"] if title else []), *(f"- {note}" for note in notes)]
     shown = [*([Note("\n\n".join(lines[:1]) + "\n" + "\n".join(lines[1:]))] if lines else []), *entries]
@@ -58,7 +55,7 @@ def notebook(
 
 
 def code_span(text: str) -> str:
-    """Returns a text in Markdown that shows it as it is, whatever it contains."""
+    """Returns Markdown that shows any text as it is."""
     return f"`{printable(text).replace('`', chr(39))}`"
 
 
@@ -90,7 +87,7 @@ def _output(output: Stream | Display, number: int) -> dict[str, Any]:
     return {"output_type": "display_data", **display}
 
 
-def _error(error: RecordedError | None) -> list[dict[str, Any]]:
+def _error(error: RaisedException | None) -> list[dict[str, Any]]:
     if error is None:
         return []
     lines = _text(error.traceback).split("\n")

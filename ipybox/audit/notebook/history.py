@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
+from ipybox.audit.notebook.cell import ExecutedCell, Note
 from ipybox.audit.notebook.session import Event, SessionContent
 from ipybox.audit.records import MAX_OTHER
 from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
@@ -18,25 +18,18 @@ if TYPE_CHECKING:
 
     from ipybox.audit.redaction import Redactor
 
-#: Characters of the code of a cell, and of the traceback of an error.
+#: Characters of a cell's code, and of a traceback.
 MAX_TEXT = 100_000
-
-#: Tool calls of one cell, and of the time between all cells.
-MAX_CALLS = 1000
 
 
 class SessionHistory(SessionContent):
-    """The cells of one session, from the first to the last that has ended.
+    """The cells of one session that have ended.
 
-    Beyond the limit it drops the outputs of the oldest cells, and then the oldest cells.
-
-    Args:
-        limit: Bytes that cells and outputs may take in memory, about.
-        redactor: Returns what removes secrets, on first use.
+    Beyond about `limit` bytes of memory, it drops the outputs of the oldest cells, and then the oldest cells.
     """
 
     def __init__(self, limit: int, redactor: Callable[[], "Redactor"]):
-        super().__init__(MAX_CALLS)
+        super().__init__()
         self._limit = limit
         self._new_redactor = redactor
         #: Older entries, without outputs, and newer ones, each with its size.
@@ -51,7 +44,7 @@ class SessionHistory(SessionContent):
         return self._new_redactor()
 
     def for_sibling(self) -> "SessionHistory":
-        """Returns an empty history for another session, with the same limit and secrets."""
+        """Returns an empty history with the same limit and secrets."""
         return SessionHistory(self._limit, self._new_redactor)
 
     def end(self, cell: ExecutedCell, result: ExecutionOutput | BaseException | None, event: Event) -> None:
@@ -110,22 +103,22 @@ class SessionHistory(SessionContent):
         self._bare.append((entry, size))
         self._bytes += size
 
-    def _error(self, exc: BaseException) -> RecordedError:
-        raised = exc.raised if isinstance(exc, CodeExecutionError | ExecutionTimeoutError) else None
-        if raised is None:
-            # The task that executes was cancelled, or the consumer of a stream left.
-            raised = RaisedException(
-                type(exc).__name__, str(exc) or "the caller stopped waiting before the cell ended", ""
-            )
-        name, value, traceback = raised.name, raised.value, raised.traceback or f"{raised.name}: {raised.value}"
-        return RecordedError(self._text(name), self._text(value, MAX_TEXT), self._text(traceback, MAX_TEXT))
+    def _error(self, exc: BaseException) -> RaisedException:
+        raised: RaisedException | None = getattr(exc, "raised", None)
+        if raised is None:  # without a message, the task was cancelled, or the consumer of a stream left
+            value = str(exc) or "the caller stopped waiting before the cell ended"
+            raised = RaisedException(type(exc).__name__, value, "")
+        traceback = raised.traceback or f"{raised.name}: {raised.value}"
+        return RaisedException(
+            self._text(raised.name), self._text(raised.value, MAX_TEXT), self._text(traceback, MAX_TEXT)
+        )
 
     def _text(self, text: str, limit: int = MAX_OTHER) -> str:
         return self.redactor.text(text, limit)
 
 
 def _size(value: object, enough: int) -> int:
-    """Returns about how many bytes a value takes in memory; counts no further than is enough."""
+    """Returns about how many bytes a value takes in memory; stops counting beyond `enough`."""
     total, waiting = 0, [value]
     while waiting and total <= enough:
         each = waiting.pop()

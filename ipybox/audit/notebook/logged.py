@@ -1,7 +1,7 @@
 """Makes the notebook of a session from the audit log, also of one that has ended.
 
-Without a sandbox, code can write the log, so it is untrusted: lines are bounded, fields are used only if they have the
-type that ipybox writes, and nothing is executed.
+Without a sandbox, code can write the log, so it is untrusted: lines are bounded, fields of other types than ipybox
+writes are ignored, and nothing is executed.
 """
 
 import json
@@ -26,8 +26,7 @@ MAX_READ = MAX_BYTES + (1 << 20)
 MAX_LINE = 256 << 10
 MAX_LINE_VALUES = 2000
 
-#: JSON values of one session that are read, and values that each line counts in addition. Decoded, a value takes many
-#: times the bytes of its text.
+#: JSON values of one session that are read, because a value takes more memory than its text; each line counts as some.
 MAX_VALUES = 2_000_000
 LINE_VALUES = 20
 
@@ -43,17 +42,11 @@ _UNFINISHED = (
 
 @dataclass
 class LoggedSession:
-    """A session in the audit log. Its texts are untrusted; `str` returns a line for people.
-
-    Attributes:
-        id: Its `session_id`.
-        name: Its `session_name`; None for an unnamed sibling.
-        time: The time of its first line, in UTC.
-        cells: The number of its cells.
-    """
+    """A session in the audit log, with untrusted texts."""
 
     id: str
     name: str | None
+    #: The time of its first line, in UTC.
     time: str
     cells: int = 0
 
@@ -62,7 +55,7 @@ class LoggedSession:
 
     @property
     def local_time(self) -> str:
-        """The time in the time zone of this machine; unchanged if it is not a time."""
+        """The time in this machine's time zone; an invalid time is unchanged."""
         try:
             return f"{datetime.fromisoformat(self.time).astimezone():%Y-%m-%d %H:%M:%S %Z}"
         except (ValueError, OverflowError):
@@ -70,20 +63,16 @@ class LoggedSession:
 
     @property
     def file_name(self) -> str:
-        """The name of a notebook's file: the session's own could be a path."""
+        """A name for the notebook's file: the session's own could be a path."""
         return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', self.name or self.id)[:100]}.ipynb"
 
 
 class LoggedSessions:
-    """The sessions of an audit log.
-
-    Args:
-        files: The files of the log, oldest first (`ipybox.audit.log.open_logs`).
-    """
+    """The sessions of an audit log, whose files are given oldest first (`ipybox.audit.log.open_logs`)."""
 
     def __init__(self, files: Sequence[BinaryIO]):
         self._files = files
-        #: Lines that ipybox can't have written, and lines that it could not write.
+        #: Lines that ipybox can't have written, and lines it failed to write.
         self._unreadable = 0
         self._missing = 0
         #: By their ids, in the order of their last lines.
@@ -92,11 +81,7 @@ class LoggedSessions:
             self._note(event)
 
     def find(self, wanted: str) -> LoggedSession:
-        """Returns the session with an id, or the last one with a name.
-
-        Raises:
-            ValueError: If it is not in the log; the message names those that are there.
-        """
+        """Returns the session with an id, or the last one with a name; raises a ValueError that lists the sessions."""
         for session in reversed(self._sessions.values()):
             if wanted in (session.id, session.name):
                 return session
@@ -104,15 +89,11 @@ class LoggedSessions:
         raise ValueError(f"the audit log contains no session {wanted!r}; use a name or id from this list:\n{shown}")
 
     def latest(self) -> list[LoggedSession]:
-        """Returns the last sessions, the latest first, of which a message can name all."""
+        """Returns the last sessions, latest first; few enough for a message."""
         return [*reversed(self._sessions.values())][:MAX_NAMED]
 
     def notebook(self, session: LoggedSession) -> "NotebookNode":
-        """Returns the notebook of a session.
-
-        Raises:
-            ValueError: If the log has hashes in place of code.
-        """
+        """Returns the notebook of a session; raises a ValueError if the log has hashes instead of code."""
         content, left, omitted, has_code = _LoggedContent(), MAX_VALUES, 0, False
         for event, values in self._events():
             if event.get("session_id") == session.id:
@@ -165,8 +146,6 @@ class LoggedSessions:
 
 
 class _LoggedContent(SessionContent):
-    """What the lines of one session say."""
-
     def __init__(self) -> None:
         super().__init__()
         self._entries: list[ExecutedCell | Note] = []
@@ -179,7 +158,7 @@ class _LoggedContent(SessionContent):
             self._ended.add(entry.metadata.get("cell_id", ""))
 
     def all_entries(self) -> list[ExecutedCell | Note]:
-        """Returns the cells and notes in order, and then the tool calls of cells without an end."""
+        """Returns the cells and notes in order, then the tool calls of cells without an end."""
         unfinished = [
             Note(_UNFINISHED, {"cell_id": cell_id, "tool_calls": calls})
             for cell_id, calls in self.calls.items()

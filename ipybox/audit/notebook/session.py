@@ -6,6 +6,9 @@ from typing import Any
 
 from ipybox.audit.notebook.cell import ExecutedCell, Note, note_of
 
+#: Tool calls, and denials, that are kept of each cell, and of the time between all cells.
+MAX_CALLS = 1000
+
 _CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
 _CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
 _DECISION_FIELDS = ("accepted", "by", "reason")
@@ -15,14 +18,9 @@ Call = dict[str, Any]
 
 
 class SessionContent:
-    """What a notebook shows of a session; `add` gets its events in order. Their fields are used if they are scalars.
+    """What a notebook shows of a session; `add` receives its events in order. Only scalar fields are used."""
 
-    Args:
-        max_calls: Tool calls of each cell, and of the time between all cells, that are kept; None for all.
-    """
-
-    def __init__(self, max_calls: int | None = None):
-        self._max_calls = max_calls
+    def __init__(self) -> None:
         #: The number of cells so far.
         self.count = 0
         #: The tool calls by the ids of their cells, "" for those of no cell.
@@ -35,12 +33,7 @@ class SessionContent:
         self._resets: dict[str, Note] = {}
 
     def add(self, event: Event, cell: ExecutedCell | None = None) -> None:
-        """Adds an event.
-
-        Args:
-            event: The event.
-            cell: The cell that has ended; by default, one is made of the event.
-        """
+        """Adds an event; for that of a cell, also the cell, which by default is made of the event."""
         cell_id = text_in(event, "cell_id") or ""
         match event["event"]:
             case "cell":
@@ -51,7 +44,7 @@ class SessionContent:
                 arguments = event.get("arguments")
                 self._call(cell_id, event).update({"arguments": arguments} if isinstance(arguments, dict) else {})
                 self._open.pop((cell_id, text_in(event, "tool_call_id") or ""), None)
-            case "denial" if cell_id and len(self._denials[cell_id]) != self._max_calls:
+            case "denial" if cell_id and len(self._denials[cell_id]) != MAX_CALLS:
                 self._denials[cell_id].append({name: text_in(event, name) for name in ("by", "message")})
             case "session":
                 self._add_note(cell_id, text_in(event, "action") or "")
@@ -92,7 +85,7 @@ class SessionContent:
         call = self._open.get(key)
         if call is None:
             call = self._open[key] = {}
-            if len(self.calls[cell_id]) == self._max_calls:
+            if len(self.calls[cell_id]) == MAX_CALLS:
                 self._dropped[cell_id] += 1
             else:
                 self.calls[cell_id].append(call)

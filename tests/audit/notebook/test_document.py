@@ -6,8 +6,9 @@ from typing import Any, cast
 import nbformat
 import pytest
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note, RecordedError
+from ipybox.audit.notebook.cell import ExecutedCell, Note
 from ipybox.audit.notebook.document import MAX_DEPTH, code_span, notebook
+from ipybox.errors import RaisedException
 from ipybox.support.outputs import Display, Result, Stream
 
 
@@ -61,7 +62,7 @@ def test_each_output_has_its_type():
     metadata = {"image/png": {"width": float("inf")}}
     outputs = [Stream("stderr", "\ud800"), Display({}, metadata), Result({"text/plain": "1"}, execution_count=-1)]
     cell = valid(
-        *outputs, error=RecordedError("E\ud800", "v\ud800", "one\ntwo\ud800"), metadata={"notices": ["\ud800"]}
+        *outputs, error=RaisedException("E\ud800", "v\ud800", "one\ntwo\ud800"), metadata={"notices": ["\ud800"]}
     )
 
     stream, display, result, error = cell["outputs"]
