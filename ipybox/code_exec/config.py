@@ -227,16 +227,14 @@ class ExecutorConfig:
         )
 
     def file_transfer(self, allowed: Sequence[Path | str] = (".",)) -> "FileTransfer":
-        """Returns transfers with directories of the workspace. Uploads are noted for nodes that don't share it.
+        """Returns transfers with directories of the workspace.
 
         Raises:
             ValueError: If a directory can't be allowed.
         """
         from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-        from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 
-        on_upload: Callable[[Path], object] = UploadedPaths(self.workspace).add if self.remote else lambda _: None
-        return FileTransfer(self.workspace, allowed, settings=lambda: self.settings, on_upload=on_upload)
+        return FileTransfer(self.workspace, allowed, settings=lambda: self.settings)
 
     def placeholder_values(self) -> dict[str, str]:
         """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""

@@ -24,7 +24,6 @@ from ipybox.kernel_mgr.packages.store import _files_of  # pyright: ignore[report
 from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.kernel_mgr.transfer.files import Transfer
 from ipybox.kernel_mgr.transfer.tar import unpack
-from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
@@ -410,12 +409,6 @@ READERS: dict[str, Reader] = {
             b"|\n",
         ),
         largest=1 << 16,
-    ),
-    "uploads": Reader(
-        ["kernel_mgr/transfer/uploads:UploadedPaths.read"],
-        lambda root: UploadedPaths(root).read(),
-        (*JSON, b'"a/b"\n', b'"../"\n'),
-        file(".ipybox/uploads.jsonl"),
     ),
     "manifest": Reader(
         ["mcp_apigen/package/manifest:Manifest.parse"],

@@ -25,7 +25,6 @@ TRUSTED = {
     "kernel_mgr/remote_kernel": "`read_answer`, which limits what is parsed",
     "kernel_mgr/transfer/file_transfer": "calls of `unpack` and `walk`, which count",
     "kernel_mgr/transfer/files": "counted by `Transfer`, and read in pieces",
-    "kernel_mgr/transfer/uploads:UploadedPaths.add": "`read`, which is in the table",
     "mcp_apigen/package/existing:_read": "`Directory.read` with a limit, and `Manifest.parse`",
     "mcp_apigen/package/hashes:_generator": OWN,
     "mcp_apigen/package/merge:merge": "a manifest that ipybox has just made",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ipybox.kernel_mgr.transfer import tar
-from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
+from ipybox.kernel_mgr.transfer.file_transfer import uploads_to
 from ipybox.remote.application import push
 from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.push import Push
@@ -281,12 +281,14 @@ async def test_name_that_is_not_unicode_is_named(ends: Ends):
 
 async def test_uploaded_files_go_to_the_node(ends: Ends):
     put(ends.here, {"data/a.csv": "1", "data/b.csv": "2", "one.csv": "3", "other": "4"})
-    for name in ("data", "one.csv", "missing"):
-        UploadedPaths(ends.here).add(ends.here / name)
+    uploads = uploads_to(ends.here)
+    for name in ("data", "one.csv", "missing", "gentools/x.py"):
+        uploads[ends.here / name] = None
+    uploads[ends.here.parent / "outside"] = None
     assert await ends.push.send() == []
     assert found(ends.there) == {"data/a.csv": "1", "data/b.csv": "2", "one.csv": "3"}
     (ends.here / "one.csv").unlink()
-    UploadedPaths(ends.here).add(ends.here / "other")
+    uploads[ends.here / "other"] = None
     await ends.push.send()
     assert found(ends.there) == {"data/a.csv": "1", "data/b.csv": "2", "other": "4"}
 

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from os.path import abspath
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ from ipybox.support.safe_directory import open_directory
 
 TAR = "application/x-tar"
 
-#: Entries of one uploaded directory that are reported; of one with more, the directory itself is.
+#: Entries of one uploaded directory that are recorded; of one with more, the directory itself is.
 MAX_NAMED_UPLOADS = 100
 
 #: What is transferred: one file, or the entries of a directory.
@@ -63,6 +63,12 @@ class Download:
     executable: bool = False
 
 
+@cache
+def uploads_to(workspace: Path) -> dict[Path, None]:
+    """Returns the paths that this process has uploaded to a workspace, oldest first, for nodes that don't share it."""
+    return {}
+
+
 class FileTransfer:
     """Transfers files into allowed directories of a workspace and out of them. Its calls block.
 
@@ -71,7 +77,6 @@ class FileTransfer:
         allowed: The allowed directories, relative to it or absolute.
         settings: Returns the settings of the sandbox; None without a sandbox.
         max_bytes: Maximum bytes of one transfer.
-        on_upload: Called with the path of each upload.
 
     Raises:
         ValueError: If an allowed directory is not a directory, or can't be allowed.
@@ -84,12 +89,11 @@ class FileTransfer:
         *,
         settings: Callable[[], SandboxSettings | None] = lambda: None,
         max_bytes: int = MAX_BYTES,
-        on_upload: Callable[[Path], object] = lambda _: None,
     ):
         self._places = AllowedDirectories(directory, allowed)
         self._settings = settings
         self.max_bytes = max_bytes
-        self._on_upload = on_upload
+        self._uploads = uploads_to(self._places.workspace)
 
     def upload(self, path: str | Path, content: bytes, kind: Literal["file", "tar"] = "file") -> TransferReport:
         """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays.
@@ -193,12 +197,12 @@ class FileTransfer:
                 raise IsADirectoryError(f"{printable(place.path)} is a directory, not a file: nothing was changed")
             with place.parent.open(create=True) as directory:
                 replaced = write_file(directory, replace(source, names=place.names[-1:]), transfer)
-            self._on_upload(place.path)
+            self._uploads[place.path] = None
             return _result(place.path, transfer, replaced)
         with place.open(create=True) as directory:
             names = [*write_tree(directory, source, transfer)]
         for name in [""] if place.names and len(names) > MAX_NAMED_UPLOADS else names:
-            self._on_upload(place.path / name)
+            self._uploads[place.path / name] = None
         return _result(place.path, transfer)
 
     def _write_to_host(self, destination: Path, source: Source, transfer: Transfer) -> TransferReport:

@@ -17,11 +17,10 @@ from typing import Final, TypeVar
 
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
 from ipybox.guest.packages import packages_dir
-from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, TransferReport, mime_type
+from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, TransferReport, mime_type, uploads_to
 from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, open_items, visit
 from ipybox.kernel_mgr.transfer.rules import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack
-from ipybox.kernel_mgr.transfer.uploads import UploadedPaths
 from ipybox.remote.application.link import NodeLink
 from ipybox.remote.wire.exchange import InvalidMessageError, RefusedError
 from ipybox.remote.wire.protocol import (
@@ -48,6 +47,9 @@ CODE: Final = (MCPTOOLS, MCPPARSE, GENTOOLS)
 #: Bytes and files that are sent together at most: installed packages can be large.
 MAX_BYTES: Final = 2 << 30
 MAX_ITEMS: Final = 50_000
+
+#: Uploads that are sent: the latest, because each takes time before every cell.
+MAX_UPLOADS: Final = 1000
 
 #: Files that are packed together.
 PART_FILES: Final = 1000
@@ -80,7 +82,7 @@ class Push:
     ):
         self._workspace = workspace
         self._link = link
-        self._uploads = UploadedPaths(workspace)
+        self._uploads = uploads_to(workspace)
         self._rules = TransferRules(workspace, [workspace], settings)
         self._other_platform = other_platform
         #: The files that the node got, by the directory or upload that they belong to.
@@ -94,10 +96,7 @@ class Push:
         """Sends what has changed in the workspace, and returns new notices."""
         async with self._turn:
             notices: list[str] = []
-            uploaded = (
-                path for path in await asyncio.to_thread(self._uploads.read) if path.partition("/")[0] not in CODE
-            )
-            for root in (*CODE, *uploaded):
+            for root in (*CODE, *self._uploaded()):
                 notices += await self._try(root, self._refused)
             notices += await self._send_packages()
             new = [notice for notice in dict.fromkeys(notices) if notice not in self._told]
@@ -119,6 +118,12 @@ class Push:
             raise OSError("can't read the file on the node: it is not responding") from exc
         report = TransferReport(Path(path), 0, len(data), tuple(map(printable, answer.omitted)))
         return Download(data, TAR if answer.tar else mime_type(path), report, answer.executable)
+
+    def _uploaded(self) -> list[str]:
+        """Returns the latest uploads to the workspace outside of `CODE`, relative to it."""
+        latest = [*self._uploads][-MAX_UPLOADS:]  # a copy, because other threads upload
+        inside = [path.relative_to(self._workspace) for path in latest if path.is_relative_to(self._workspace)]
+        return [path.as_posix() for path in inside if path.parts[0] not in CODE]
 
     async def _send_packages(self) -> list[str]:
         directory = packages_dir(self._workspace)
