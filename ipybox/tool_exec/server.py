@@ -156,6 +156,7 @@ class ToolServer:
             self.port = int(listener.getsockname()[1])
             self._token_file = publish_token("tool-server", self.port, self._token)
         self._stopped.clear()
+        self._connections.closed = False
         if self._log_handler is not None:
             self._log_handler.setFormatter(PrintableFormatter())
             root = logging.getLogger("ipybox")

@@ -41,7 +41,8 @@ class ServerConnections:
     ):
         self._connect = partial(_connect, read_variables, connect_timeout=connect_timeout, places=places)
         self._sessions: dict[str, _ServerConnection] = {}
-        self._closed = False
+        #: Whether calls are refused, from `aclose` until the owner sets it to false.
+        self.closed = False
 
     async def call(
         self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]
@@ -65,7 +66,7 @@ class ServerConnections:
         return await self._current(server_name, server_params).call(tool_name, tool_args)
 
     def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
-        if self._closed:
+        if self.closed:
             raise MCPConnectionLost(f"MCP server {server_name!r}: the tool server was stopped")
         key = json.dumps(server_params, sort_keys=True)
         session = self._sessions.get(server_name)
@@ -84,7 +85,7 @@ class ServerConnections:
 
     async def aclose(self) -> None:
         """Stops all servers and accepts no more calls."""
-        self._closed = True
+        self.closed = True
         await self._stop_all("the tool server was stopped")
 
     async def _stop_all(self, reason: str) -> None:
