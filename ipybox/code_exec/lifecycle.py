@@ -128,9 +128,13 @@ class KernelLifecycle:
             self.gateway.abandon()
 
     def withdraw(self) -> None:
-        """Gives up the wait for the node of an engine, if there is one: what needs the node fails."""
+        """Gives up the wait for the node of an engine: what is under way, and needs a node, fails."""
+        self._tasks.start(self._withdraw())
+
+    async def _withdraw(self) -> None:
         with self._gateways.withdrawn():
-            pass
+            async with self._lock:  # until what is under way, which may not have requested the node yet, has ended
+                pass
 
     async def reset(self) -> None:
         """Replaces the kernel, and stops the MCP servers; goes on if the caller is cancelled, but waits for no node."""

@@ -144,3 +144,33 @@ async def test_cell_that_waits_for_another_node_ends_when_it_is_told_to(
             free(places, "two")
             result = await executor.execute("1 + 1")
             assert (result.text, result.kernel_restarted) == ("2", True)
+
+
+async def test_cell_that_is_cancelled_while_its_node_ends_requests_no_other_node(
+    tmp_path: Path, command: list[str], fifo: Fifo
+):
+    """A command that has lost its node may take seconds to end, as `srun` does."""
+    jobs = tmp_path / "jobs"
+    script = f"""
+        echo job >> {jobs}
+        trap 'echo ending > {fifo.path}' TERM
+        exec 3<&0 4>&1 0</dev/null 1>/dev/null
+        {shlex.join(command)} <&3 >&4 3<&- 4>&- &
+        exec 3<&- 4>&-
+        while true; do sleep 0.05; done
+    """
+    async with CodeExecutor(working_dir=tmp_path, engine=["sh", "-c", script]) as executor:
+        running = await begun(executor, SLEEPS)
+        (node,) = (each for each in psutil.Process().children(recursive=True) if "ipybox.node" in each.cmdline())
+        node.kill()
+        with pytest.raises(CodeExecutionError, match=r"its node .* is lost"):
+            await running
+        cell = asyncio.create_task(executor.execute("1 + 1"))
+        assert await fifo.line() == "ending"
+        cell.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cell
+        async with asyncio.timeout(WAIT):
+            with pytest.raises(CodeExecutionError, match="its variables are lost"):
+                await executor.get("x")  # after what the cell had begun
+        assert jobs.read_text().count("job") == 1
