@@ -17,43 +17,35 @@ from ipybox.remote.application.queue import (
     SlurmJob,
     WaitingJobs,
     queued_job,
-    with_limits,
 )
 
-GIB = ResourceLimits(memory=1 << 30)
+GIB, NO_LIMITS = ResourceLimits(memory=1 << 30), ResourceLimits()
 
 
-@pytest.mark.parametrize(
-    ("command", "limits", "expected"),
-    [
-        (["srun", "-n1", "python"], GIB, ["srun", "--mem=1280M", "-n1", "python"]),
-        (["ssh", "login", "/opt/bin/srun", "x"], GIB, ["ssh", "login", "/opt/bin/srun", "--mem=1280M", "x"]),
-        (["srun", "--mem=4G", "python"], GIB, ["srun", "--mem=4G", "python"]),
-        (["srun", "--mem-per-cpu=4G", "python"], GIB, ["srun", "--mem-per-cpu=4G", "python"]),
-        (["srun", "--mem-bind=none", "python"], GIB, ["srun", "--mem=1280M", "--mem-bind=none", "python"]),
-        (["srun", "python", "--mem=4G"], GIB, ["srun", "--mem=1280M", "python", "--mem=4G"]),
-        (["srun", "python"], ResourceLimits(), ["srun", "python"]),
-        (["ssh", "node", "python"], GIB, ["ssh", "node", "python"]),
-    ],
-    ids=["srun", "prefix", "given", "per-cpu", "bind", "of-program", "unlimited", "ssh"],
-)
-def test_memory_limit_is_an_option_of_srun(command: list[str], limits: ResourceLimits, expected: list[str]):
-    assert with_limits(command, limits) == expected
+@pytest.mark.parametrize("limits", [GIB, NO_LIMITS], ids=["limited", "unlimited"])
+def test_options_of_srun_are_variables_which_the_command_overrides(limits: ResourceLimits):
+    memory = {"SLURM_MEM_PER_NODE": "1280M"} if limits.memory else {}
+    outer = {"PATH": "/bin", "SLURM_MEM_PER_CPU": "100"}
+    job = SlurmJob(["/opt/bin/srun", "-n1", "python"], limits, "", outer)
+    assert job.command == ["/opt/bin/srun", "-n1", "python"]
+    settings = {"SLURM_JOB_NAME": job.name, "SLURM_UNBUFFEREDIO": "1"} | memory
+    assert job.env == ({"PATH": "/bin"} if memory else outer) | settings
+
+    remote = SlurmJob(["ssh", "login", "srun", "python"], limits, "", outer)
+    assert remote.name != job.name
+    unset = ["-uSLURM_MEM_PER_CPU", "-uSLURM_MEM_PER_GPU"] if memory else []
+    words = [f"{name}={value}" for name, value in (settings | {"SLURM_JOB_NAME": remote.name}).items()]
+    assert remote.command == ["ssh", "login", "env", *unset, *words, "srun", "python"]
+
+
+def test_command_without_srun_is_unchanged():
+    job = SlurmJob(["ssh", "node", "python"], GIB, "", {"SLURM_MEM_PER_CPU": "100"})
+    assert (job.command, job.env) == (["ssh", "node", "python"], {"SLURM_MEM_PER_CPU": "100"})
 
 
 def test_job_that_waits_is_the_last_one_that_srun_names():
     assert queued_job(["srun: job 17 queued and waiting for resources", "x", "srun: job 18 queued"]) == "18"
     assert queued_job(["srun: error: no such partition", "job 17 queued"]) is None
-
-
-def test_job_of_slurm_has_a_name_of_its_own_unless_the_command_names_it():
-    first, second = (SlurmJob(["ssh", "login", "srun", "-n1", "python"], "", {}) for _ in range(2))
-    assert first.command == ["ssh", "login", "srun", "--unbuffered", f"--job-name={first.name}", "-n1", "python"]
-    assert first.name != second.name
-    for own in ("-Jmine", "--job-name=mine"):
-        job = SlurmJob(["srun", own, "x"], "", {})
-        assert (job.name, job.command) == (None, ["srun", "--unbuffered", own, "x"])
-    assert SlurmJob(["ssh", "node", "python"], "", {}).command == ["ssh", "node", "python"]
 
 
 async def test_states_of_jobs_come_from_one_squeue(tmp_path: Path):
@@ -63,14 +55,14 @@ async def test_states_of_jobs_come_from_one_squeue(tmp_path: Path):
         printf '17   PENDING     Resources   \\n18  RUNNING  None\\n666  PENDING  x\\nslurm\\n'
     """)
     squeue.chmod(0o755)
-    job = SlurmJob([f"{tmp_path}/srun", "x"], "/usr/bin:/bin", {"PATH": "/usr/bin:/bin"})
+    job = SlurmJob([f"{tmp_path}/srun", "x"], NO_LIMITS, "/usr/bin:/bin", {"PATH": "/usr/bin:/bin"})
     assert await job.states(["17", "18", "19"]) == {"17": "PENDING (Resources)", "18": "RUNNING (None)"}
     assert (tmp_path / "squeue.calls").read_text() == "--jobs=17,18,19\n"
     squeue.write_text("#!/bin/sh\nexit 1\n")
     assert await job.states(["17"]) == {}
     squeue.unlink()
     assert await job.states(["17"]) == {}
-    assert await SlurmJob(["ssh", "node", "python"], "/usr/bin:/bin", {}).states(["17"]) == {}
+    assert await SlurmJob(["ssh", "node", "python"], NO_LIMITS, "/usr/bin:/bin", {}).states(["17"]) == {}
 
 
 class Squeue:
@@ -131,7 +123,7 @@ async def test_job_whose_command_was_killed_is_cancelled_by_its_name(tmp_path: P
     for program, script in (("srun", "exec sleep 60"), ("scancel", 'echo "$1" >"$0.calls"')):
         (tmp_path / program).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / program).chmod(0o755)
-    process = EngineProcess([f"{tmp_path}/srun", "x"], (), "/usr/bin:/bin", WaitingJobs())
+    process = EngineProcess([f"{tmp_path}/srun", "x"], (), "/usr/bin:/bin", WaitingJobs(), NO_LIMITS)
     for fd in await process.spawn():
         os.close(fd)
     await process.end(timeout=0)

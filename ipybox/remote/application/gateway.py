@@ -20,7 +20,6 @@ from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.process import EngineProcess
-from ipybox.remote.application.queue import with_limits
 from ipybox.remote.application.settings import Engine
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.exchange import Exchange, InvalidMessageError, RefusedError
@@ -210,8 +209,8 @@ class EngineGateway(Gateway):
     async def _start(self) -> None:
         places = WritablePlaces(self._workspace, self._setup.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
-        command = with_limits(self._engine.command, self._setup.limits)
-        self._process = EngineProcess(command, self._engine.env, host_path(places), self._engine.waiting)
+        engine, limits = self._engine, self._setup.limits
+        self._process = EngineProcess(engine.command, engine.env, host_path(places), engine.waiting, limits)
         pipes = await self._process.spawn()
         link = self._link = NodeLink(self._on_tool_connection)
         await link.open(*pipes)

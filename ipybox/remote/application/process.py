@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from shutil import which
 
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.remote.application import tied
 from ipybox.remote.application.queue import SlurmJob, WaitingJobs, queued_job
 from ipybox.support.child import StderrLines, end_group
@@ -31,12 +32,19 @@ class EngineProcess:
         variables: Names of variables that the command gets in addition to `VARIABLES`.
         path: Where to search the program.
         waiting: The waiting jobs of the same engine.
+        limits: The resource limits of the kernels.
     """
 
-    def __init__(self, command: Sequence[str], variables: Sequence[str], path: str, waiting: WaitingJobs):
+    def __init__(
+        self,
+        command: Sequence[str],
+        variables: Sequence[str],
+        path: str,
+        waiting: WaitingJobs,
+        limits: ResourceLimits,
+    ):
         slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
-        self._environment = inherited((*VARIABLES, *variables)) | slurm
-        self._job = SlurmJob(command, path, self._environment)
+        self._job = SlurmJob(command, limits, path, inherited((*VARIABLES, *variables)) | slurm)
         self._path = path
         self._waiting = waiting
         #: The number of the job whose state was asked for.
@@ -67,7 +75,7 @@ class EngineProcess:
                 str(os.getpid()),
                 os.path.abspath(program),
                 *self._job.command[1:],
-                env=self._environment,
+                env=self._job.env,
                 cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
                 stdin=stdin,
                 stdout=stdout,

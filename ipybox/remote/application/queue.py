@@ -1,7 +1,7 @@
 """The job of an engine's command in the queue of a scheduler: its limits, what it waits for, and its end.
 
-Only Slurm is supported. A command with `srun` gets a name for its job, which this application chooses: nothing that the
-command or the node prints says which job to cancel.
+Only Slurm is supported. What ipybox sets for a job are variables of `srun`, so that options in the command override
+them. One of them is the job's name: nothing that the command or the node prints says which job to cancel.
 
 Sites restrict how often users may ask for the state of the queue. `WaitingJobs` asks once for all jobs of an engine,
 and then ever more rarely.
@@ -17,7 +17,6 @@ from pathlib import PurePath
 from shutil import which
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
-from ipybox.remote.application.srun import find_srun, sets_memory, sets_name, with_option
 from ipybox.support.printable import printable
 
 #: What srun prints when a job can't start immediately.
@@ -32,16 +31,12 @@ MAX_ANSWER = 200
 #: Bytes that the node needs beyond the memory limit of its kernels: for itself and the gateway.
 NODE_MEMORY = 256 << 20
 
+#: Variables that srun does not accept together with a memory limit per node. Those of an allocation may be set.
+OTHER_MEMORY = ("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU")
+
 #: Seconds between the first two questions to squeue; each later interval is twice as long, up to the second value.
 FIRST_INTERVAL = 5.0
 LAST_INTERVAL = 300.0
-
-
-def with_limits(command: Sequence[str], limits: ResourceLimits) -> list[str]:
-    """Returns an engine's command, with the memory limit as an option of `srun` unless the command sets the memory."""
-    if limits.memory is None or sets_memory(command):
-        return list(command)
-    return with_option(command, f"--mem={(limits.memory + NODE_MEMORY) >> 20}M")
 
 
 def queued_job(stderr: Iterable[str]) -> str | None:
@@ -57,16 +52,26 @@ class SlurmJob:
     `env`.
     """
 
-    def __init__(self, command: Sequence[str], path: str, env: Mapping[str, str]):
-        #: The name of the job; None if the command sets its own.
-        self.name = None if sets_name(command) else f"ipybox-{secrets.token_hex(6)}"
-        # Without --unbuffered, srun keeps what does not end with a newline.
-        named = list(command) if self.name is None else with_option(command, f"--job-name={self.name}")
-        #: The command that starts the job.
-        self.command = with_option(named, "--unbuffered")
-        self._at = find_srun(command)
+    def __init__(self, command: Sequence[str], limits: ResourceLimits, path: str, env: Mapping[str, str]):
+        #: The name of the job, unless the command sets its own.
+        self.name = f"ipybox-{secrets.token_hex(6)}"
+        #: The command that starts the job, and its environment.
+        self.command, self.env = list(command), dict(env)
         self._path = path
-        self._env = env
+        at = next((at for at, word in enumerate(command) if PurePath(word).name == "srun"), None)
+        #: How another program of Slurm is run, up to its name; None without `srun`.
+        self._programs = None if at is None else (command[:at], PurePath(command[at]))
+        if at is None:
+            return
+        # Otherwise, srun keeps what does not end with a newline.
+        settings = {"SLURM_JOB_NAME": self.name, "SLURM_UNBUFFEREDIO": "1"}
+        unset = () if limits.memory is None else OTHER_MEMORY
+        if limits.memory is not None:
+            settings["SLURM_MEM_PER_NODE"] = f"{(limits.memory + NODE_MEMORY) >> 20}M"
+        if at:  # perhaps on another machine, which does not get the environment
+            words = [*(f"-u{name}" for name in unset), *map("=".join, settings.items())]
+            self.command[at:at] = ["env", *words]
+        self.env = {name: value for name, value in env.items() if name not in unset} | settings
 
     async def states(self, jobs: Sequence[str]) -> dict[str, str]:
         """Returns the states of jobs, such as `PENDING (Resources)`, by their numbers; squeue may omit some."""
@@ -83,22 +88,21 @@ class SlurmJob:
 
     async def cancel(self) -> None:
         """Removes the job from the queue. A command that was killed, or has lost its node, may have left it there."""
-        if self.name is not None:
-            await self._run("scancel", f"--name={self.name}")
+        await self._run("scancel", f"--name={self.name}")
 
     async def _run(self, program: str, *arguments: str) -> bytes:
         """Returns what a program of Slurm prints; nothing without `srun`, without the program, and if it fails."""
-        if self._at is None:
+        if self._programs is None:
             return b""
-        sibling = str(PurePath(self.command[self._at]).with_name(program))
-        first, *rest = (*self.command[: self._at], sibling, *arguments)
+        prefix, srun = self._programs
+        first, *rest = (*prefix, str(srun.with_name(program)), *arguments)
         if (found := which(first, path=self._path)) is None:
             return b""
         import anyio  # only for Slurm
 
         with anyio.move_on_after(ANSWER_TIMEOUT):
             done = await anyio.run_process(
-                [found, *rest], stderr=subprocess.DEVNULL, env=self._env, cwd="/", check=False
+                [found, *rest], stderr=subprocess.DEVNULL, env=self.env, cwd="/", check=False
             )
             return done.stdout
         return b""
