@@ -22,7 +22,8 @@ README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
 
 #: Whose Python a new user runs, in this order, and whose commands for saved code.
-PROGRAMS = (README, (ROOT / "docs" / "sdk.md").read_text())
+SDK = (ROOT / "docs" / "sdk.md").read_text()
+PROGRAMS = (README, SDK)
 COMMANDS = (README, (ROOT / "docs" / "claude-code.md").read_text())
 
 #: Seconds to install, and to run one block. The quickstart promises that all of it takes ten minutes.
@@ -147,9 +148,10 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
     run(["python", "-c", GITHUB, str(ROOT / "tests" / "github_server.py")], directory, env)
     (shown,) = blocks_of(README, "text")
 
+    scripts = [block for page in PROGRAMS for block in blocks_of(page, "python")]
     outputs: list[str] = []
     with warm_python(str(programs / "python"), env) as python:
-        for block in [block for page in PROGRAMS for block in blocks_of(page, "python")]:
+        for block in scripts:
             script = block if PROGRAM.search(block) else CELL.format(code=block)
             typed = "y\n" * shown.count("? y\n") if "input(" in block else ""
             done = python.run(script, directory, env, BLOCK_TIMEOUT, typed)
@@ -159,7 +161,7 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
     assert "lazy-editor\n" in outputs[0], "the loop over the repositories prints names"
     assert outputs[1] == shown.replace("? y\n", "? ")
     assert "first" in outputs[3], "the cell shows the commits of the directory"
-    printed = dict(zip(blocks("python"), outputs, strict=True))
+    printed = dict(zip(scripts, outputs, strict=True))
     assert [script for script, text in SCRIPT.findall(SDK) if text and printed[script] != text] == []
 
 
