@@ -25,7 +25,6 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
     KernelGatewayIOLoopKernelManager,
     SeedingMappingKernelManager,
 )
-from tornado.ioloop import IOLoop
 from tornado.web import HTTPError
 
 from ipybox.guest import strays
@@ -39,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 #: Milliseconds between attempts to connect to a kernel.
 RECONNECT_MILLISECONDS = 5
-
-#: Seconds after its start in which a client must connect to a kernel: one that did not wait for the answer never does.
-UNCLAIMED = 60.0
 
 #: What starts the kernel of a request: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
@@ -69,8 +65,6 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self.remains = Remains([], {})
         #: Whether it waits for its session.
         self.spare = _as_spare.get()
-        #: Whether a client has connected.
-        self.claimed = False
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
         # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
@@ -238,7 +232,6 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         Raises:
             HTTPError: If its process has ended: 410, because it will not come back.
         """
-        cast(GuestKernelManager, self.kernel_manager).claimed = True
         if not await self._unless_dead(cast(Any, super()).prepare()):
             raise HTTPError(410, reason="Kernel Died")
 
@@ -312,15 +305,9 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
     async def _start(self, **kwargs: Any) -> str:
         self.note_activity()
         try:
-            kernel_id = await self._started(**kwargs)
+            return await self._started(**kwargs)
         finally:
             self.note_activity()
-        cast(Any, IOLoop.current()).call_later(UNCLAIMED, self._discard_unclaimed, self.get_kernel(kernel_id))
-        return kernel_id
-
-    async def _discard_unclaimed(self, kernel: GuestKernelManager) -> None:
-        if not kernel.claimed and cast(Any, kernel).kernel_id in self:
-            await self._discard(kernel)
 
     async def _started(self, **kwargs: Any) -> str:
         """Returns the id of a kernel for a request."""

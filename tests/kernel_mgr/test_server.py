@@ -19,7 +19,6 @@ import pytest_asyncio
 
 from ipybox import CodeExecutor
 from ipybox.errors import ExecutionTimeoutError, GatewayError, KernelDiedError, SandboxError
-from ipybox.kernel_mgr import gateway_launch
 from ipybox.kernel_mgr.client import ExecutionError, ExecutionResult, KernelClient
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.kernel_mgr.server import KernelGateway
@@ -423,28 +422,6 @@ async def test_a_gateway_that_ends_at_its_start_is_an_error_with_its_last_words(
         error = SandboxError if mode.sandbox else GatewayError
         with pytest.raises(error, match="the kernel gateway exited during startup:\nno module named nothing"):
             await KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox).start()
-
-
-@pytest.mark.kernel
-async def test_a_kernel_whose_client_did_not_wait_for_the_answer_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    before, command = kernels(), gateway_launch.GatewayConfig._command  # pyright: ignore[reportPrivateUsage]
-    impatient = "from ipybox.guest import gateway, kernel_manager; kernel_manager.UNCLAIMED = 0.2; gateway.main()"
-
-    def changed(self: gateway_launch.GatewayConfig) -> list[str]:
-        python, _, _, _, *arguments = command(self)  # python -P -m MODULE
-        return [python, "-P", "-c", impatient, *arguments]
-
-    monkeypatch.setattr(gateway_launch.GatewayConfig, "_command", changed)
-    async with (
-        KernelGateway(port=None, working_dir=tmp_path) as gateway,
-        KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as client,
-        gateway.endpoint.session() as session,
-    ):
-        claimed = kernels() - before
-        async with session.post("/api/kernels", json={"name": "python3"}):
-            unclaimed = kernels() - before - claimed
-        assert (len(unclaimed), await servers.until_dead(unclaimed, WAIT)) == (1, set())
-        assert (await client.execute("1")).text == "1"
 
 
 @pytest.mark.parametrize(
