@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 from h2.config import H2Configuration
@@ -87,6 +88,17 @@ async def test_end_of_the_connection_ends_its_streams(ends: Ends):
     with pytest.raises(StreamClosedError):
         ends.client.request("/x")
     assert await theirs.receive() == b""
+
+
+async def test_a_flood_of_small_frames_leaves_the_event_loop_to_others(ends: Ends):
+    reading = cast(Any, ends.client)._reading
+    ends.client.data_received(b"\0\0\0\x04\0\0\0\0\0" * 7000)  # settings
+    assert not reading.is_reading()
+
+    ours, theirs = await ends.stream()
+    await theirs.send(b"later")
+    assert await ours.receive() == b"later"
+    assert ends.client.violation is None
 
 
 async def hostile(action: str) -> Connection:

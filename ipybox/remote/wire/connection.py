@@ -9,6 +9,7 @@ which the application determines, bounds it.
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -45,6 +46,11 @@ MAX_STREAMS: Final = 1024
 
 #: Bytes of the headers of one request or response.
 MAX_HEADERS: Final = 8 << 10
+
+#: Seconds of CPU time after which what was read counts as costly, and how many times as long reading pauses then. Small
+#: frames cost a thousand times as much as their bytes, and the event loop also serves other nodes and sessions.
+COSTLY: Final = 0.02
+REST: Final = 4
 
 #: Bytes that wait to be written when writers wait, too, and when the peer counts as one that does not read at all.
 WRITE_BUFFER: Final = 1 << 20
@@ -212,7 +218,15 @@ class Connection(asyncio.Protocol):
             self._violated("it is not reading")
 
     def data_received(self, data: bytes) -> None:
-        """Handles what was read."""
+        """Handles what was read, and pauses reading after a flood of small frames."""
+        begun = time.thread_time()
+        self._receive(data)
+        taken = time.thread_time() - begun
+        if taken > COSTLY and self._reading is not None:
+            self._reading.pause_reading()
+            asyncio.get_running_loop().call_later(REST * taken, self._reading.resume_reading)
+
+    def _receive(self, data: bytes) -> None:
         self.last_received = asyncio.get_running_loop().time()
         if self._on_raw is not None:
             rest = self._on_raw(data)
