@@ -20,7 +20,7 @@ import stat
 from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 
-from ipybox.support.untrusted_paths import LONGEST_PATH, real_path
+from ipybox.support.untrusted_paths import MAX_PATH_FILE, real_path
 
 DOT_GIT, INFO, _EXCLUDE = ".git", "info", "exclude"
 
@@ -96,9 +96,9 @@ def _git_dir(directory: str) -> str | None:
         return dot_git if _is_repository(dot_git) else None
     if stat.S_ISLNK(mode):
         raise ExcludeError(f"{dot_git} is a link")
-    named = _text(dot_git, LONGEST_PATH).removeprefix("gitdir:").strip()
+    named = _text(dot_git, MAX_PATH_FILE).removeprefix("gitdir:").strip()
     git_dir = real_path(os.path.join(directory, named)) if named else ""
-    if common := _text(os.path.join(git_dir, "commondir"), LONGEST_PATH).strip():
+    if common := _text(os.path.join(git_dir, "commondir"), MAX_PATH_FILE).strip():
         shared = real_path(os.path.join(git_dir, common))
         back, target = _text(os.path.join(git_dir, "gitdir")).strip(), dot_git
         answers = git_dir.startswith(os.path.join(shared, "worktrees", ""))

@@ -7,8 +7,8 @@ from contextlib import suppress
 #: Maximum bytes of a file of the workspace that sets something, such as `.env` or `sandbox-config.json`.
 MAX_SETTINGS = 64 * 1024
 
-#: Maximum bytes of a file that names a directory; longer paths lead nowhere.
-LONGEST_PATH = 4096
+#: Maximum bytes of a file that contains a path; longer paths lead nowhere.
+MAX_PATH_FILE = 4096
 
 
 def real_path(path: str | os.PathLike[str]) -> str:

@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Iterator
 
-from ipybox.support.untrusted_paths import LONGEST_PATH, real_path, walk
+from ipybox.support.untrusted_paths import MAX_PATH_FILE, real_path, walk
 from ipybox.workspace.writable import is_below
 
 _LARGEST = 256 * 1024
@@ -62,7 +62,7 @@ def _below(directory: str, home: str) -> Iterator[str]:
 
 
 def _text(path: str) -> str:
-    return _read(path, LONGEST_PATH).decode(errors="surrogateescape").replace("\0", "")
+    return _read(path, MAX_PATH_FILE).decode(errors="surrogateescape").replace("\0", "")
 
 
 def _read(path: str, limit: int = _LARGEST + 1) -> bytes:
