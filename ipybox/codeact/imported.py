@@ -75,20 +75,12 @@ def importing(root: Path) -> Generator[None]:
 
 
 def import_module_at(root: Path, module: str, path: str) -> ModuleType:
-    """Imports a module of the workspace; `path` is its file.
-
-    Raises:
-        BrokenError: If that fails.
-    """
+    """Imports a module of the workspace from its file; raises a BrokenError if that fails."""
     return run_code(root, path, "importing", lambda: import_module(module))
 
 
 def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
-    """Runs code of the workspace.
-
-    Raises:
-        BrokenError: If it raised anything but an interrupt.
-    """
+    """Runs code of the workspace; raises a BrokenError if that raises anything but an interrupt."""
     try:
         return action()
     except KeyboardInterrupt:

@@ -43,7 +43,6 @@ def _bounded(card: ToolInfo, shown: str) -> str:
 
 
 def _parts(card: ToolInfo, *, short: bool) -> Iterator[str]:
-    """The parts of a module that its callers need."""
     module = card.module
     called = ("run", *RUN_PARSED) if not short else ("run",) if card.root == GENTOOLS else ()
     for index, node in enumerate(module.tree.body):
@@ -93,7 +92,6 @@ def _property(module: SourceModule, node: Function) -> list[str]:
 
 
 def _head(module: SourceModule, node: Function) -> str:
-    """A function's head and docstring."""
     head = module.between((node.lineno, node.col_offset), _start(node.body[0])).rstrip()
     match node.body[0]:
         case ast.Expr(value=ast.Constant(value=str())) as doc:

@@ -135,7 +135,6 @@ def _section(title: str, cards: list[ToolInfo], room: int) -> str:
 
 
 def _lines(cards: Sequence[ToolInfo], *, short: bool = False) -> list[str]:
-    """A line for each tool."""
     return [_line(card, short=short) for card in cards]
 
 
@@ -146,7 +145,6 @@ def _line(card: ToolInfo, *, short: bool = False) -> str:
 
 
 def _names(cards: list[ToolInfo]) -> list[str]:
-    """A line for each category."""
     return [
         f"{category}: {', '.join(f'{card.name.tool}{_mark(card)}' for card in group)}"
         for category, group in groupby(cards, lambda card: card.name.category)
@@ -171,6 +169,5 @@ def _mark(card: ToolInfo) -> str:
 
 
 def _unreadable(errors: Sequence[UnreadableError]) -> list[str]:
-    """Returns a line for each of the first unreadable files."""
     lines = [f"! {cut(str(error), LINE)}" for error in errors[:NAMED]]
     return [*lines, f"! and {len(errors) - NAMED} more: check() lists them"] if len(errors) > NAMED else lines

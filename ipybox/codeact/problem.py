@@ -9,14 +9,7 @@ from ipybox.codeact.source import SourceModule, UnreadableError
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """A fault in a workspace.
-
-    Attributes:
-        path: The file, relative to the workspace.
-        line: Where in it.
-        message: The problem.
-        remedy: How to fix it.
-    """
+    """A fault in a file, whose path is relative to the workspace, and how to fix it."""
 
     path: str
     line: int
@@ -29,23 +22,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check of a workspace finds.
-
-    Attributes:
-        checked: How many there are of each kind of saved code.
-        problems: The problems, by file and line.
-    """
+    """What a check of a workspace finds: how many there are of each kind of saved code, and the sorted problems."""
 
     checked: dict[Literal["saved code action", "output parser"], int]
     problems: list[Problem]
 
     @classmethod
     def read(cls, text: str) -> "Report":
-        """Returns the report in the last line of what a kernel printed, which is input: any code could have printed it.
-
-        Raises:
-            ValueError: If that is no report.
-        """
+        """Returns the report in the last line of what a kernel printed; a ValueError if that is none."""
         from pydantic import TypeAdapter, ValidationError
 
         try:

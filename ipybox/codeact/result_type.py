@@ -36,7 +36,6 @@ def improper_types(result: Any) -> Iterator[str]:
 
 
 def _is_proper(result: Any) -> bool:
-    """Returns whether this is a class that says what is in its instances."""
     if not isinstance(result, type) or result in _CONTAINERS:
         return False
     kind = cast("type[Any]", result)

@@ -76,7 +76,6 @@ def _is_implementation(module: str) -> bool:
 
 
 def _undescribed(module: SourceModule, function: Callable[..., Any], hints: dict[str, Any]) -> Iterator[Problem]:
-    """Yields what callers are not told about a function."""
     name = function.__name__
     node = module.function(name)
     for parameter in signature(function).parameters:
@@ -217,7 +216,6 @@ def stray_problems(library: Library) -> Iterator[Problem]:
 
 
 def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
-    """Yields what differs from what was generated."""
     remedy = "register the server again: code below `run_async` is kept, and the current file is saved next to it"
     try:
         manifest = json.loads(library.workspace.text(f"{MCPTOOLS}/{tool.name.category}/{MANIFEST}"))
@@ -239,7 +237,6 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def _written(function: Callable[..., Any], hints: dict[str, Any]) -> str:
-    """Returns the parameters of a function as they are written."""
     return ", ".join(
         f"{each.name}: {_named(hints[each.name])}" if each.name in hints else each.name
         for each in _parameters(function)

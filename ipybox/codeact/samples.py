@@ -14,16 +14,11 @@ ITEMS, VALUE = "items", "value"
 
 @dataclass(frozen=True)
 class Samples:
-    """What results have in common.
-
-    Attributes:
-        values: JSON values, each an object.
-        expression: Python that makes such an object of `result`.
-        module: The module of the standard library that the expression needs, if it needs one.
-    """
+    """JSON objects of results, and the Python that makes such an object of `result`."""
 
     values: list[dict[str, Any]]
     expression: str
+    #: The module of the standard library that the expression needs, if it needs one.
     module: str | None
 
 

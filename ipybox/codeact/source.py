@@ -52,13 +52,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class SourceModule:
-    """A Python file that was read and parsed.
-
-    Attributes:
-        path: Relative to the workspace, with slashes.
-        text: Its source.
-        tree: The same, parsed.
-    """
+    """A Python file that was read and parsed. Its path is relative to the workspace, with slashes."""
 
     path: str
     text: str
@@ -115,10 +109,7 @@ class DirectoryEntry:
 class SourceReader:
     """Reads what is below a directory, for one question: up to `MAX_TOTAL` bytes and `MAX_ENTRIES` names.
 
-    Paths are relative to it and have slashes.
-
-    Raises:
-        NotADirectoryError: If the directory does not exist.
+    Paths are relative to it and have slashes. Raises a NotADirectoryError if it does not exist.
     """
 
     def __init__(self, root: Path | str):

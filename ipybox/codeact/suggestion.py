@@ -152,7 +152,6 @@ def _models(source: str, taken: Collection[str]) -> str:
 
 
 def _is_harmless(node: ast.AST) -> bool:
-    """Returns whether models may consist of such nodes."""
     match node:
         case ast.ImportFrom(module=module):
             return module in _MODULES

@@ -15,14 +15,9 @@ _LONGEST_DEFAULT = 20
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a tool.
+    """A parameter of a tool, with the source of its default. Its description lists the values that it may have."""
 
-    Attributes:
-        name: Its name, with stars if it stands for many; or the slash or star between two kinds of them.
-        default: The source of its default, if it has one.
-        description: Its documentation, and the values that it may have.
-    """
-
+    #: With stars if it stands for many; or the slash or star between two kinds of parameters.
     name: str
     default: str | None = None
     description: str = ""
@@ -30,22 +25,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ToolInfo:
-    """A tool as it is listed and searched.
+    """A tool as it is listed and searched."""
 
-    Attributes:
-        root: `gentools` or `mcptools`.
-        name: Its category and name.
-        module: Its interface: the `api.py` of a saved code action, the module of an MCP tool.
-        run: Its function.
-        parameters: In their order, those of `Params` for an MCP tool.
-        parsed: Its function that returns a parsed result.
-    """
-
+    #: `gentools` or `mcptools`.
     root: str
     name: Name
+    #: Its interface: the `api.py` of a saved code action, the module of an MCP tool.
     module: SourceModule
     run: Function
+    #: In their order, those of `Params` for an MCP tool.
     parameters: tuple[Parameter, ...]
+    #: Its function that returns a parsed result.
     parsed: Function | None = None
 
     @cached_property

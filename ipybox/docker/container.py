@@ -92,7 +92,6 @@ def _user(options: Options, engine: Engine) -> tuple[int, int]:
 
 
 def _state(options: Options, uid: int, gid: int) -> Path:
-    """Returns the host's directory for the state of the workspace's containers, owned by their user."""
     try:
         record_confined_code(options.workspace)
         directory = workspace_state_dir(options.workspace) / ("docker-sandbox" if options.sandbox else "docker")

@@ -59,7 +59,6 @@ def launch(options: Options) -> NoReturn:
 
 
 def _own(options: Options, engine: Engine, client: socket.socket) -> NoReturn:
-    """Runs the owner, from the creation of the container to its removal."""
     status = 1
     try:
         # A signal to the client's process group must not end the owner.

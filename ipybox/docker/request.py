@@ -117,7 +117,6 @@ def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
 
 
 def _inside(file: str, workspace: Path, content: str) -> str:
-    """Returns the path of a workspace's file in the container."""
     place = Path(real_path(Path(file).expanduser()))
     if not place.is_relative_to(workspace):
         raise DockerError(f"the container can't see {place}: move {content} into {workspace}")

@@ -71,6 +71,5 @@ def profile() -> str:
 
 
 def _if_first(name: str, value: int) -> dict[str, object]:
-    """Returns the rule that permits a system call if its first argument has this value."""
     condition = {"index": 0, "value": value, "op": "SCMP_CMP_EQ"}
     return {"names": [name], "action": "SCMP_ACT_ALLOW", "args": [condition]}

@@ -305,7 +305,6 @@ def _find_host(line: str, contexts: Iterable[str], *, through_proxy: bool) -> st
 
 
 def _enumeration(items: Iterable[str]) -> str:
-    """Returns at most five of the items on one line, or `none`."""
     some = [_shortened(item) for item in items]
     return ", ".join([*some[:5], *(["…"] if len(some) > 5 else [])]) or "none"
 

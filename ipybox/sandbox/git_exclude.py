@@ -195,7 +195,6 @@ def _content(file: int) -> bytes:
 
 
 def _append(file: int, content: bytes, block: bytes) -> None:
-    """Adds a block at the end, or nothing of it."""
     try:
         if os.pwrite(file, block, len(content)) < len(block):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

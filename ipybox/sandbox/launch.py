@@ -141,7 +141,6 @@ class Sandbox:
         return [str(interpreter()), "-I", "-S", *watched, *taken, "--", *srt_command(command, settings_file, self.path)]
 
     def _paths(self, entries: Iterable[str]) -> set[str]:
-        """Returns the absolute paths of entries; for a glob, its directory before the first wildcard."""
         return {os.path.normpath(self.workspace / os.path.expanduser(_literal_part(entry))) for entry in entries}
 
     def _read_only(self) -> list[str]:
@@ -162,7 +161,6 @@ def free_names(workspace: Path) -> None:
 
 
 def _placeholders(workspace: Path) -> dict[str, str | None]:
-    """Returns all placeholders that a workspace may contain, by their names."""
     return PLACEHOLDERS | (dict.fromkeys(HOME_FILES, "") if workspace == Path.home().resolve() else {})
 
 

@@ -50,7 +50,6 @@ def _unshare(bwrap: str, *, weaker: bool) -> list[str]:
 
 
 def _namespace_reasons(root: Path) -> list[tuple[str, str]]:
-    """Returns the settings of this machine that forbid namespaces, as pairs of problem and remedy."""
     reasons: list[tuple[str, str]] = []
     if _is_root() and not _has_setfcap(root):
         reasons.append(("root lacks the capability CAP_SETFCAP here", "grant it, or run ipybox as an ordinary user"))

@@ -169,7 +169,6 @@ def _reported() -> Generator[None]:
 
 
 def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> None:
-    """Creates the placeholders whose names are free."""
     for name, content in placeholders.items():
         try:
             if content is None:
@@ -184,7 +183,6 @@ def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> None:
 
 
 def _remove(root: int, placeholders: dict[str, bytes | None], names: set[str]) -> None:
-    """Removes the placeholders that are unchanged."""
     for name in names:
         try:
             if placeholders[name] is None:
@@ -203,7 +201,6 @@ def _is_there(root: int, name: str) -> bool:
 
 
 def _is_unchanged(root: int, name: str, content: bytes | None) -> bool:
-    """Returns whether a name is still an unchanged placeholder."""
     try:
         entry = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=root)
     except OSError:

@@ -89,7 +89,6 @@ def _sessions_held_off() -> Generator[bool]:
 
 
 def _remove(place: RemovablePlace, workspace: Path) -> bool:
-    """Removes a place, and returns whether nothing of it is left."""
     if place.kind == "workspace":
         free_names(workspace)  # they are known only as long as there is the state
         with open_directory(workspace) as directory:  # in which code may have made links
@@ -130,7 +129,6 @@ def _is_locked(path: Path) -> bool:
 
 
 def _taken(lock: int) -> bool:
-    """Takes a lock until it is closed, and returns whether nobody else holds it."""
     with suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

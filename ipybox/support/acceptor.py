@@ -66,7 +66,6 @@ class Acceptor:
                 self._listener.close()
 
     def _accept(self, poll: select.poll) -> socket.socket | None:
-        """Returns the next connection, or None if no more will arrive."""
         failing = False
         while True:
             poll.poll()

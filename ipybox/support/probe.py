@@ -87,7 +87,6 @@ def end_all() -> None:
 
 
 def _read(stdout: int, stderr: int, deadline: float) -> tuple[str, str, bool]:
-    """Returns the beginning of both outputs, and whether they ended before the deadline."""
     texts = {stdout: bytearray(), stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
         for fd in texts:

@@ -157,7 +157,6 @@ def _packed(pa: Any, table: Any) -> bytes:
 
 
 def _unpacked(pa: Any, data: bytes) -> tuple[Any, Any]:
-    """Returns a validated table without metadata, and pandas' metadata as it was sent."""
     position, body = _ALIGNED, pa.py_buffer(data)
 
     def piece(size: Any) -> Any:
@@ -208,7 +207,6 @@ def _parts(types: Any, array: Any) -> Iterator[Any]:
 
 
 def _spec(types: Any, kind: Any, column: str) -> Any:
-    """Returns a type as JSON, which `_type` reads."""
     if types.is_timestamp(kind) and kind.tz:
         return ["timestamp", kind.unit, kind.tz]
     if types.is_decimal(kind):
@@ -232,7 +230,6 @@ def _schema(pa: Any, columns: Any) -> Any:
 
 
 def _fields(pa: Any, specs: Any, depth: int) -> list[Any]:
-    """Returns the columns of a table, or the fields of a nested type."""
     if depth > MAX_NESTING:
         raise ValueError("has a type that is nested too deeply")
     return [pa.field(name, _type(pa, spec, depth), bool(nullable)) for name, nullable, spec in specs]

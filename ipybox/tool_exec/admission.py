@@ -32,10 +32,7 @@ def _refused(status: HTTPStatus, reason: str) -> DeniedError:
 
 
 class ByteBudget:
-    """Bounds the bytes that requests hold together, from before they are read until they are answered.
-
-    Large requests that wait for a person's decision take their size, and no place of others.
-    """
+    """Bounds the bytes that requests hold together, from before they are read until they are answered."""
 
     def __init__(self, limit: int):
         self._free = limit

@@ -1,7 +1,4 @@
-"""Runs one tool call: the decision, the call of the MCP server or of a function, and the record of both.
-
-`kernel_requests` reads and checks the requests, and passes them on.
-"""
+"""Runs one tool call: the decision, the call of the MCP server or of a function, and the record of both."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -33,21 +30,15 @@ MAX_NOTED_TEXT = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCaller:
-    """A source of tool calls, with all that decides on them, performs and records them: a kernel, or the application.
+    """A source of tool calls, a kernel or the application, with what decides on them, performs and records them."""
 
-    Attributes:
-        token: The token that its requests carry.
-        approvals: Decides on its calls.
-        recorder: Records the calls.
-        on_text: Called with each text that a tool returns; None if nothing looks at them.
-        connections: The connections to its MCP servers, which the tool server adds.
-        functions: The functions of the application, if it has any; the tool server adds them.
-    """
-
+    #: The token that its requests carry.
     token: str
     approvals: "Approvals | ApprovalChannel"
     recorder: "SessionRecorder"
+    #: Called with each text that a tool returns; None if nothing looks at them.
     on_text: Callable[[str], None] | None = None
+    #: Its MCP servers, and the functions of the application. The tool server adds both.
     connections: "ServerConnections | None" = None
     functions: "FunctionTools | None" = None
 
@@ -119,7 +110,6 @@ async def _rejection_reason(
 
 
 def _reply(result: "ToolResult", name: str) -> RunReply:
-    """Returns the reply to code for the result of an MCP server."""
     if not result.is_error:
         return RunReply(structured=result.structured_content, content=result.content)
     text = "\n".join(block["text"] for block in result.content if block["type"] == "text")

@@ -42,9 +42,6 @@ _REJECTED_KINDS = {
 class FunctionTools:
     """The functions of an application as tools. Only these can be called, by the names that they had here.
 
-    Attributes:
-        tools: The tools, in the order of the functions.
-
     Raises:
         ValueError: If a function can't be a tool, or two have the same name.
     """
@@ -73,19 +70,10 @@ class FunctionTools:
 
 
 class FunctionTool:
-    """A function as a tool.
+    """A function or method, sync or async, as a tool. Its parameters and its result must have types.
 
     A result that is a `str` is text, and None is an empty text. Everything else is structured content, which must be a
     JSON object in MCP: what is not an object is wrapped in `{"result": …}`, as MCP servers of the Python SDK do.
-
-    Args:
-        function: A function or method, sync or async, whose parameters and result have types.
-
-    Attributes:
-        name: The name of the function.
-        description: Its docstring, if any.
-        input_schema: The schema of its arguments.
-        output_schema: The schema of its result; None if that is text.
 
     Raises:
         ValueError: If the function can't be a tool; the message names it, and the parameter.
@@ -107,13 +95,10 @@ class FunctionTool:
             self.output_schema = _result_schema(self._result)
 
     async def call(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> RunReply:
-        """Calls the function, and returns the reply to code.
+        """Checks the arguments as code sent them, calls the function, and returns the reply to code.
 
-        An async function is cancelled with the caller. A sync one, which nothing can cancel, then runs on to its end.
-
-        Args:
-            arguments: The arguments as code sent them. They are checked before the call.
-            threads: Counts the threads of sync functions, each until its function returns.
+        An async function is cancelled with the caller. A sync one, which nothing can cancel, then runs on to its end,
+        and counts in `threads` until then.
 
         Raises:
             ToolRunnerError: If the arguments don't fit, the function raises, its result is not JSON of its type, or too
@@ -194,7 +179,6 @@ def _tool_name(function: object) -> str:
 
 
 def _resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Returns the signature of a function, with types in place of annotations that are strings."""
     name = function.__name__
     names: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
     signature = inspect.signature(function)

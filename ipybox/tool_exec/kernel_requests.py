@@ -41,17 +41,12 @@ IPYBOX_SERVER = "ipybox"
 
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
-
 #: Answers a request of a caller, or raises a `DeniedError`.
 Handler = Callable[[web.BaseRequest, ToolCaller], Awaitable[web.StreamResponse]]
 
 
 class KernelRequests:
-    """Handles the requests of kernels.
-
-    `seals` verifies the parameters of MCP servers; without it, callers may choose them. The other options are those of
-    `ToolServer`.
-    """
+    """Handles the requests of kernels; without `seals`, they may choose the parameters of MCP servers."""
 
     def __init__(
         self,
@@ -68,7 +63,7 @@ class KernelRequests:
 
     @property
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
-        """The handlers of requests, by method and path."""
+        """The handlers, by method and path."""
         return {
             ("POST", RUN_PATH): self.run,
             ("POST", INSTALL_PATH): self._install,
@@ -145,7 +140,6 @@ class KernelRequests:
 
 
 def _own_call(tool_name: str, tool_args: dict[str, Any], output_mark: int = 0) -> RunRequest:
-    """Returns the call of a tool of ipybox itself."""
     return RunRequest(
         server_name=IPYBOX_SERVER,
         server_params={},

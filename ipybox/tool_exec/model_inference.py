@@ -1,7 +1,7 @@
-"""Starts the process that infers models from samples, and limits its resources (`infer_models.py`).
+"""Starts the process that infers models from samples (`infer_models.py`).
 
-The samples come from code in a kernel. Nothing of them is imported or executed here: the returned source goes as text
-to the kernel, which writes it into the workspace.
+The samples come from code in a kernel. The returned source is not executed here: it goes as text to the kernel, which
+writes it into the workspace.
 """
 
 import asyncio
@@ -26,10 +26,7 @@ _SCRIPT = Path(__file__).with_name("infer_models.py")
 
 
 async def infer_models(samples: bytes) -> str:
-    """Returns the source of pydantic models, where `ParseResult` is the model of a whole sample.
-
-    Args:
-        samples: A JSON array of samples, up to `MAX_SAMPLES_BYTES`.
+    """Returns the source of pydantic models for a JSON array of samples; `ParseResult` is that of a whole sample.
 
     Raises:
         ValueError: If no models can be inferred; the message says why.

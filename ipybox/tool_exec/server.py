@@ -1,7 +1,5 @@
 """The tool server: runs tools of MCP servers, and functions of the application, for code in a kernel.
 
-It asks the application before each call.
-
 It serves two HTTP APIs, each with its own tokens:
 
 - The *kernel API* (`kernel_requests`) serves connections that come from kernels (`accept_kernel_connection`).
@@ -215,11 +213,7 @@ class ToolServer:
 
     @asynccontextmanager
     async def serving(self, caller: ToolCaller) -> AsyncGenerator[ServerConnections]:
-        """Runs the calls of a kernel in the context, with its own MCP servers, whose connections are yielded.
-
-        Args:
-            caller: The kernel. Its servers end with the context.
-        """
+        """Runs the calls of a kernel in the context, with its own MCP servers, whose connections are yielded."""
         if caller is self._first:
             try:
                 yield self._connections
@@ -283,10 +277,7 @@ class ToolServer:
 
 
 def _api(callers: Mapping[str, ToolCaller], handlers: Mapping[tuple[str, str], Handler]) -> web.ServerRunner:
-    """Returns an HTTP server without a listening socket: for callers, by their tokens, and not for web pages.
-
-    It answers and records what a handler denies.
-    """
+    """Returns an HTTP server without a listening socket: for callers, by their tokens, and not for web pages."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if "Origin" in request.headers or not is_local(request.host):

@@ -7,12 +7,10 @@ A server connection starts with the first call, which other calls wait for, and 
     by `reset`      or `aclose`
 
 Calls in flight fail then. The next call starts a new connection after the old one's server is gone: two servers of one
-name never run at the same time. The owner task that enters and leaves a connection is `MCPClient`'s own.
+name never run at the same time.
 
 If a remote server no longer knows the session of a call, the call is repeated once in a new one, as the specification
 demands. The old connection stays until its other calls have ended, since they may still be answered.
-
-The MCP SDK takes a second to import, so this module doesn't: the first connection does, in a thread.
 """
 
 import asyncio
@@ -47,7 +45,7 @@ class ServerConnections:
     async def call(
         self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]
     ) -> "ToolResult":
-        """Call a tool and return the server's result as it is, `is_error` or not.
+        """Returns the server's result of a tool call as it is, `is_error` or not.
 
         Starts the server if it isn't running with these parameters. Cancelling cancels this call only.
 
@@ -186,6 +184,7 @@ class _ServerConnection:
 async def _connect(
     read_variables: Callable[[], Mapping[str, str]], params: dict[str, Any], connect_timeout: float, **options: Any
 ) -> "MCPClient":
+    # Not at startup, because the MCP SDK takes a second to import.
     module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client.client")
     variables = await asyncio.to_thread(read_variables)
     client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, variables=variables, **options)

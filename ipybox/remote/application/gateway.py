@@ -61,14 +61,11 @@ NOT_SHARED = (
 
 
 class EngineGateway(Gateway):
-    """Runs a kernel gateway on the node that an engine's command provides.
+    """Runs a kernel gateway on the node that an engine's command provides within `queue_timeout` seconds.
 
     Args:
         workspace: The working directory of the kernels, if the node shares it.
-        queue_timeout: Seconds in which the command must provide a node.
-        setup: What the node starts.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
-        on_job: Called with each event of the job.
     """
 
     #: Each executor has its own: none waits in the queue for another one, and a lost node costs only one kernel.
@@ -102,7 +99,7 @@ class EngineGateway(Gateway):
         self._started = False
         self._tasks = TaskSet()
         self._loss: asyncio.Task[str] | None = None
-        #: Sends files to a node that does not share the workspace; None if it does.
+        #: None if the node shares the workspace.
         self._push: Push | None = None
 
     @property
@@ -125,14 +122,7 @@ class EngineGateway(Gateway):
         return Endpoint("kernel-gateway", dial=self._link.connect, relayed=True)
 
     async def start(self) -> None:
-        """Starts the command, and returns when the gateway on its node answers requests.
-
-        Raises:
-            RuntimeError: If the gateway was started before.
-            GatewayError: If the command can't be started, or provides no node in time, or the gateway does not start,
-                or `withdraw` was called.
-            SandboxError: If the sandbox can't start on the node. No code ran.
-        """
+        """As `Gateway.start`; `withdraw` makes it fail."""
         if self._link is not None:
             raise RuntimeError("the engine's gateway has already been started")
         began = time.monotonic()
@@ -146,13 +136,13 @@ class EngineGateway(Gateway):
         self._report("started", waited=time.monotonic() - began)
 
     def withdraw(self) -> None:
-        """Makes a start that waits for its node, or was not started, fail: the job leaves the queue."""
+        """As `Gateway.withdraw`: the job leaves the queue."""
         self._withdrawn = True
         if self._link is not None and not self._started:
             self._link.fail("")
 
     async def stop(self, timeout: float = 10) -> None:
-        """Ends the node with all its kernels, and the command; see `Gateway.stop`."""
+        """As `Gateway.stop`: ends the node and the command."""
         was_running = self.running
         self._started = False
         await self._tasks.cancel()
@@ -234,7 +224,6 @@ class EngineGateway(Gateway):
             await self._push_first_files(ready, link)
 
     async def _until_greeted(self, process: EngineProcess, link: NodeLink) -> None:
-        """Waits until the node has greeted, or won't in time, and notes what a scheduler waits for."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._queue_timeout
         while (left := deadline - loop.time()) > 0 and not self._withdrawn:
@@ -247,7 +236,6 @@ class EngineGateway(Gateway):
                 logger.warning("%s is waiting for %s", self._engine.name, self.waits_for)
 
     async def _no_node(self, process: EngineProcess, link: NodeLink) -> str:
-        """Returns why no node has greeted."""
         name = self._engine.name
         waited = f": it was waiting for the scheduler: {self._state}" if self._state else ""
         printed = f"\nit printed: {link.noise}" if link.noise else ""
@@ -315,13 +303,11 @@ class EngineGateway(Gateway):
         self._on_job(JobEvent(action=action, engine=engine, job=self._job, node=node, **details))
 
     async def _measure(self, link: NodeLink, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> None:
-        """Measures a cell until its task is cancelled, which ends the request."""
         with contextlib.suppress(StreamClosedError, InvalidMessageError, RefusedError):
             exceeded, _ = await link.ask(protocol.CELL, Cell(kernel=kernel_id), CPUExceeded)
             on_cpu_exceeded(printable(exceeded.message))
 
     async def _explained(self, link: NodeLink, question: Explain) -> list[str]:
-        """Returns the node's explanations of denials; an empty list if it does not answer."""
         with contextlib.suppress(TimeoutError, StreamClosedError, InvalidMessageError, RefusedError):
             async with asyncio.timeout(EXPLAIN_TIMEOUT):
                 answer, _ = await link.ask(protocol.EXPLAIN, question, Explained)
@@ -329,7 +315,6 @@ class EngineGateway(Gateway):
         return []
 
     async def _note_exceeded(self, exchange: Exchange, link: NodeLink) -> None:
-        """Notes which kernels exceed a limit, until the link is closed."""
         with contextlib.suppress(StreamClosedError):
             while True:
                 try:
@@ -343,7 +328,6 @@ class EngineGateway(Gateway):
                 self.exceeded |= dict.fromkeys(known, message)
 
     async def _watch(self, process: EngineProcess, link: NodeLink) -> str:
-        """Waits until the node is lost, and returns why."""
         await link.closed.wait()
         reason = link.problem or await process.last_words()
         if self._started:

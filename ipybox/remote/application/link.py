@@ -45,8 +45,7 @@ Expected = TypeVar("Expected", bound=Message)
 class NodeLink:
     """Connects the application to one node, over the pipes of the engine's command.
 
-    Args:
-        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+    `on_tool_connection` receives each connection of code in a kernel to the tool server.
     """
 
     def __init__(self, on_tool_connection: AcceptedSocket):
@@ -103,11 +102,7 @@ class NodeLink:
             self._tasks.start(self._offer_tools())
 
     def connect(self) -> socket.socket:
-        """Returns a new connection to the gateway's HTTP server.
-
-        Raises:
-            GatewayError: If the link is closed.
-        """
+        """Returns a new connection to the gateway's HTTP server; a GatewayError if the link is closed."""
         try:
             stream = self._connection.request(GATEWAY)
         except StreamClosedError:
@@ -117,11 +112,7 @@ class NodeLink:
         return ours
 
     def request(self, path: str) -> Exchange:
-        """Returns a new request to the node, of this kind.
-
-        Raises:
-            StreamClosedError: If the link is closed.
-        """
+        """Returns a new request to the node; a StreamClosedError if the link is closed."""
         return Exchange(self._connection.request(path))
 
     async def ask(

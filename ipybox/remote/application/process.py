@@ -32,7 +32,6 @@ class EngineProcess:
         variables: Names of variables that the command gets in addition to `VARIABLES`.
         path: Where to search the program.
         waiting: The waiting jobs of the same engine.
-        limits: The resource limits of the kernels.
     """
 
     def __init__(
@@ -130,8 +129,7 @@ class EngineProcess:
     async def end(self, timeout: float) -> None:
         """Ends the process, whose input has been closed, with its whole group, and its job if it may be left.
 
-        Args:
-            timeout: Seconds to wait for the process to end by itself before it is terminated.
+        It is terminated after `timeout` seconds.
         """
         if self._process is not None and await end_group(self._process, timeout) != 0:
             await self._job.cancel()

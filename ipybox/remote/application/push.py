@@ -2,8 +2,6 @@
 
 Before a cell, files whose status has changed since they were sent go there, and files that are gone here are deleted
 there. Nothing comes back, except what `Push.read` asks for: what code writes on the node is lost at its end.
-
-The node may be hostile: its answers are validated, and it can't change files here.
 """
 
 import asyncio
@@ -72,10 +70,7 @@ Answered = TypeVar("Answered", Stored, Content)
 
 
 class Push:
-    """Sends files of the application's workspace to one node, and reads files of it.
-
-    `other_platform` is why installed packages are not sent; None if they are.
-    """
+    """Sends files to one node, and reads files of it. `other_platform` is why installed packages are not sent."""
 
     def __init__(
         self, workspace: Path, link: NodeLink, *, settings: SandboxSettings | None, other_platform: str | None
@@ -104,12 +99,7 @@ class Push:
             return new
 
     async def read(self, path: str) -> Download:
-        """Returns a file of the node's workspace, or a directory as tar.
-
-        Raises:
-            OSError: If it can't be read there.
-            ValueError: If it is too large.
-        """
+        """As `Gateway.read_file`."""
         try:
             answer, data = await self._ask(READ, Read(path=path), Content, limit=MAX_READ)
         except InvalidMessageError as exc:
@@ -141,7 +131,6 @@ class Push:
         return notices
 
     def _refused(self, names: _Names) -> str | None:
-        """Returns why a file of the workspace is not sent; None if it is."""
         path = "/".join(names)
         try:
             path.encode()
@@ -213,14 +202,7 @@ class Push:
     async def _ask(
         self, path: str, request: Message, expected: type[Answered], content: bytes = b"", limit: int = 0
     ) -> tuple[Answered, bytes]:
-        """Returns the node's answer.
-
-        Raises:
-            InvalidMessageError: If it is not valid.
-            OSError, ValueError: If the node could not do it.
-            StreamClosedError: If the link is closed.
-            TimeoutError: If the node does not answer in time.
-        """
+        """As `NodeLink.ask`, with a limit of time, and with the node's error for a RefusedError."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT + max(len(content), limit) / SLOWEST):
                 return await self._link.ask(path, request, expected, content, limit)
@@ -230,7 +212,6 @@ class Push:
 
 
 def _parts(paths: Sequence[str], found: dict[str, _Status]) -> Iterator[list[str]]:
-    """Yields files in parts that are packed together."""
     part: list[str] = []
     size = 0
     for path in paths:

@@ -74,7 +74,7 @@ class SlurmJob:
         self.env = {name: value for name, value in env.items() if name not in unset} | settings
 
     async def states(self, jobs: Sequence[str]) -> dict[str, str]:
-        """Returns the states of jobs, such as `PENDING (Resources)`, by their numbers; squeue may omit some."""
+        """Returns states such as `PENDING (Resources)`, by the jobs' numbers; squeue may omit some."""
         arguments = ("--noheader", f"--jobs={','.join(jobs)}", "--Format=JobID:20,State:20,Reason:100")
         answer = await self._run("squeue", *arguments)
         states: dict[str, str] = {}

@@ -28,15 +28,14 @@ MAX_BYTES = 1 << 20
 class Engine:
     """A command that runs `python -m ipybox.node` somewhere, and passes on its standard input and output.
 
-    Attributes:
-        name: What messages call it.
-        env: Names of environment variables for the command, in addition to those that it always gets.
-        waiting: Its jobs that wait in the queue of a scheduler.
+    Messages call it by its name.
     """
 
     name: str
     command: Sequence[str]
+    #: Names of environment variables for the command, in addition to those that it always gets.
     env: Sequence[str] = ()
+    #: Its jobs that wait in the queue of a scheduler.
     waiting: WaitingJobs = field(default_factory=WaitingJobs, compare=False, repr=False)
 
 
@@ -46,11 +45,7 @@ def engines_file() -> Path:
 
 
 def find_engine(engine: Sequence[str] | str, places: WritablePlaces) -> Engine:
-    """Returns the engine with a name, or of a command.
-
-    Args:
-        engine: The name, or a list with the program and its arguments.
-        places: The places that code can write.
+    """Returns the engine with a name, or of a command: a list with the program and its arguments.
 
     Raises:
         TypeError: If it is neither.

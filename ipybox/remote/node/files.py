@@ -26,13 +26,10 @@ MAX_OMITTED = 4000
 
 
 class NodeWorkspace:
-    """A new private directory, with the files that the application puts there, until `remove`.
+    """A new private directory below `TMPDIR`, with the files that the application puts there, until `remove`.
 
-    It is in the directory for temporary files (`TMPDIR`). Those of killed nodes of the same user are removed, if they
-    can be found: another user may have taken the name of the directory for them.
-
-    Raises:
-        OSError: If it can't be created.
+    Those of killed nodes of the same user are removed, if they can be found: another user may have taken the name of
+    the directory for them.
     """
 
     def __init__(self) -> None:
@@ -92,6 +89,5 @@ class NodeFiles:
 
 
 def _is_private(directory: Path) -> bool:
-    """Returns whether a directory belongs to this user, and is closed to others."""
     status = directory.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077

@@ -74,8 +74,6 @@ class _Gateway(KernelGateway):
 
 
 class _Node:
-    """Handles the requests of one application."""
-
     def __init__(self) -> None:
         #: Set when there is no more to serve.
         self.ended = asyncio.Event()
@@ -161,7 +159,6 @@ class _Node:
             self._tasks.start(tunnel(stream, sock))
 
     def _find_workspace(self, start: Start) -> Path:
-        """Returns the workspace of the application, if it is here; otherwise a new one for its files."""
         workspace = Path(start.workspace)
         with suppress(OSError):
             if (workspace / STATE_DIR / start.proof).is_file():
@@ -173,7 +170,6 @@ class _Node:
         return self._workspace.path
 
     async def _start(self, exchange: Exchange) -> None:
-        """Starts the gateway, and then tells which limits kernels exceed."""
         start, _ = await exchange.receive(Start)
         workspace = await asyncio.to_thread(self._find_workspace, start)
         gateway = self._gateway = _Gateway(

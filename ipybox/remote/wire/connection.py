@@ -147,11 +147,7 @@ class Connection(asyncio.Protocol):
             await self._written.wait()
 
     def request(self, path: str) -> Stream:
-        """Opens a stream, which the peer connects to what the path names.
-
-        Raises:
-            StreamClosedError: If the connection is closed, or has too many streams.
-        """
+        """Opens a stream; raises a StreamClosedError if the connection is closed, or has too many streams."""
         if self.closed.is_set():
             raise StreamClosedError
         try:
@@ -196,7 +192,6 @@ class Connection(asyncio.Protocol):
         await self._writable.wait()
 
     def _add(self, number: int, path: str, *, answered: bool) -> Stream:
-        """Returns a new stream, with the window for its path."""
         stream = self._streams[number] = Stream(self, number, path, answered=answered)
         if path in LARGE:
             self.do(self.h2.increment_flow_control_window, LARGE_WINDOW - WINDOW, number)

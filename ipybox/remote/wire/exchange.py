@@ -50,11 +50,7 @@ class Exchange:
         self._buffer = bytearray()
 
     async def send(self, message: Message, content: bytes = b"") -> None:
-        """Sends a message and its content.
-
-        Raises:
-            StreamClosedError: If the peer reads no more.
-        """
+        """Sends a message and its content; raises a StreamClosedError if the peer reads no more."""
         message = message.model_copy(update={"size": len(content)})
         await self.stream.send(message.model_dump_json().encode() + b"\n")
         await self.stream.send(content)

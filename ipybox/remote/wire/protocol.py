@@ -76,13 +76,10 @@ _KernelId = Annotated[str, StringConstraints(max_length=100)]
 
 
 class Message(BaseModel):
-    """One message.
-
-    Attributes:
-        size: Bytes of content that follow the message.
-    """
+    """One message."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    #: Bytes of content that follow the message.
     size: Annotated[int, Field(ge=0)] = 0
 
 
@@ -101,42 +98,31 @@ class Failed(Message):
 
 
 class Start(Message):
-    """Starts the kernel gateway.
-
-    Attributes:
-        workspace: The working directory of the kernels, if application and node share it.
-        proof: The name of a file in the ipybox directory of the workspace. If the node finds it, they do. Otherwise,
-            the node creates a workspace.
-    """
+    """Starts the kernel gateway."""
 
     workspace: str
+    #: The name of a file in the ipybox directory of the workspace. A node that does not find it creates a workspace.
     proof: str
     setup: GatewaySetup
 
 
 class Ready(Message):
-    """The kernel gateway answers.
-
-    Attributes:
-        job: The number of the scheduler's job that runs the node; empty without a scheduler.
-        shared: Whether application and node share the workspace.
-        platform: For which Python and system packages must be (`platform_name`).
-    """
+    """The kernel gateway answers."""
 
     node: Annotated[str, StringConstraints(max_length=255)]
+    #: The number of the scheduler's job; empty without a scheduler.
     job: Annotated[str, StringConstraints(pattern=r"^\d{0,18}$")] = ""
+    #: Whether application and node share the workspace.
     shared: bool
+    #: As of `platform_name`.
     platform: Annotated[str, StringConstraints(max_length=255)]
     notices: Annotated[list[_Text], Field(max_length=20)]
 
 
 class Exceeded(Message):
-    """Kernels are about to be killed, because they exceed a limit.
+    """Kernels are about to be killed, because they exceed a limit."""
 
-    Attributes:
-        kernels: Their ids. It contains `UNATTRIBUTED` for processes that left their kernel unseen.
-    """
-
+    #: Their ids, with `UNATTRIBUTED` for processes that left their kernel unseen.
     kernels: Annotated[list[_KernelId], Field(max_length=1000)]
     message: _Text
 
@@ -154,12 +140,7 @@ class CPUExceeded(Message):
 
 
 class Explain(Message):
-    """Asks for explanations of denials in a cell's output.
-
-    Attributes:
-        text: The end of the output.
-        tool_texts: The ends of texts that tools returned.
-    """
+    """Asks for explanations of denials in the end of a cell's output, except those in texts that tools returned."""
 
     text: str
     tool_texts: list[str]
@@ -188,16 +169,11 @@ class Read(Message):
 
 
 class Content(Message):
-    """The file or directory follows.
-
-    Attributes:
-        tar: Whether it is a directory, as tar.
-        executable: Whether the owner of the file can execute it.
-        omitted: What is missing, with the reason.
-    """
+    """The file, or the directory as tar, follows."""
 
     tar: bool
     executable: bool = False
+    #: What is missing, with the reason.
     omitted: Annotated[list[_Text], Field(max_length=100)] = []
 
 

@@ -39,11 +39,7 @@ class Stream:
             self._connection.do(self._connection.h2.send_headers, self.number, [(":status", "200")])
 
     async def accepted(self) -> None:
-        """Waits until the peer answers.
-
-        Raises:
-            StreamClosedError: If it never will.
-        """
+        """Waits until the peer answers; raises a StreamClosedError if it never will."""
         while not self._accepted:
             if self._ended:
                 raise StreamClosedError
@@ -62,11 +58,7 @@ class Stream:
         return data
 
     async def send(self, data: bytes) -> None:
-        """Sends data as the windows allow.
-
-        Raises:
-            StreamClosedError: If the peer reads no more.
-        """
+        """Sends data as the windows allow; raises a StreamClosedError if the peer reads no more."""
         self.accept()
         view = memoryview(data)
         while view:

@@ -9,10 +9,7 @@ from ipybox.remote.wire.stream import Stream, StreamClosedError
 
 
 async def tunnel(stream: Stream, sock: socket.socket) -> None:
-    """Passes on both directions until one of them ends, and then closes both; what was received before is passed on.
-
-    The socket does not block.
-    """
+    """Passes on both directions until one of them ends, and then closes both; what was received before is passed on."""
     loop = asyncio.get_running_loop()
     other_direction = asyncio.create_task(_from_socket(stream, sock))
     try:

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 class PendingRequests:
-    """The requests of one source that wait for a decision, by their ids, each with a task that delivers it.
-
-    Decisions may come in any order. A request that expires or is cancelled is forgotten: a late answer has no effect.
-    """
+    """The requests of one source that wait for a decision, by their ids, each with a task that delivers it."""
 
     def __init__(self) -> None:
         self.requests: dict[str, ApprovalRequest] = {}
@@ -41,10 +38,7 @@ class PendingRequests:
         call: RunRequest,
         kind: RequestKind,
     ) -> ApprovalDecision:
-        """Makes a request for a decision on a call, and returns the decision; a `NoDecision` if the request expires.
-
-        `deliver` passes the request on, in a background task.
-        """
+        """Has a background task deliver a request, and returns the decision; a `NoDecision` if the request expires."""
         created_at = datetime.now(UTC)
         request = ApprovalRequest(
             call["server_name"],

@@ -60,11 +60,7 @@ def one_of(values: Sequence[Scalar]) -> Condition:
 
 
 def matches(expression: str) -> Condition:
-    """Returns a condition: a text has the expression somewhere. It is unknown if only a line break prevents a match.
-
-    Raises:
-        ValueError: If it is not a valid expression.
-    """
+    """Returns a condition: a text has the expression somewhere. It is unknown if only a line break prevents a match."""
     exact, across_lines = Pattern(expression), Pattern(f"(?s){expression}")
 
     def judge(value: object, _: ToolCall) -> bool | None:

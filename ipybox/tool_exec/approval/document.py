@@ -25,11 +25,7 @@ _SCALARS = {_TEXT, *(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "b
 
 
 class PolicyDocument:
-    """A parsed YAML file, by the name `source` in messages; `root` is its top-level mapping.
-
-    Raises:
-        PolicyError: If it is not valid YAML, or contains unsupported YAML.
-    """
+    """A parsed YAML file, by the name `source` in messages; a PolicyError if it is not valid, or unsupported YAML."""
 
     def __init__(self, text: str, source: str):
         self.text = text

@@ -47,7 +47,6 @@ _MARKS = "_.-/"
 class PolicyDecision:
     """The decision of a policy on a call."""
 
-    #: Whether the call is allowed, denied, or needs an approval request.
     effect: Effect
     call: ToolCall
     #: The rule that decided, or that no rule matched.

@@ -72,11 +72,7 @@ def answer(request_id: str, decision: ApprovalDecision) -> dict[str, Any]:
 
 
 def parse_answer(message: object) -> tuple[str, ApprovalDecision]:
-    """Returns the id of an answer and its decision.
-
-    Raises:
-        ValueError: If the message is not an answer.
-    """
+    """Returns the id of an answer and its decision; a ValueError if the message is not an answer."""
     match cast(Any, message):
         case {"id": str(request_id), "result": bool(result)}:
             return request_id, ApprovalDecision(result, APPLICATION)

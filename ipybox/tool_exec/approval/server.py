@@ -93,13 +93,7 @@ class ApprovalChannel:
         tool_args: dict[str, Any],
         server_params: dict[str, Any] | None = None,
     ) -> bool:
-        """Returns whether the application accepts a tool call.
-
-        Args:
-            server_name: Name of the MCP server.
-            tool_name: Name of the tool.
-            tool_args: The arguments of the call.
-            server_params: The parameters of the server, for the application to see.
+        """Returns whether the application accepts a tool call, of which it sees all arguments.
 
         Raises:
             ToolRunnerError: If the call is rejected with a reason.
@@ -129,7 +123,6 @@ class ApprovalChannel:
         return await self._pending.decide(partial(_relay, self._websocket), self.approval_timeout, call, kind)
 
     def _receive(self, data: str) -> None:
-        """Settles a request by an answer of the approval client."""
         try:
             request_id, decision = parse_answer(json.loads(data))
         except (ValueError, RecursionError) as exc:
