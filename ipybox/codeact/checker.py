@@ -41,11 +41,7 @@ def report(workspace: Path | str = ".") -> str:
 
 
 def inspect(workspace: Path | str = ".") -> Report:
-    """Returns the numbers of saved code actions and output parsers, and all problems, by file and line.
-
-    Raises:
-        NotADirectoryError: If the workspace does not exist.
-    """
+    """Returns the numbers of saved code actions and output parsers, and all problems, by file and line."""
     library = Library(workspace)
     with importing(library.workspace.root):
         found = list(stray_problems(library))

@@ -59,7 +59,7 @@ def importing(root: Path) -> Generator[None]:
     """
     path, bytecode = sys.path[:], sys.dont_write_bytecode
     out, err = _Muted(sys.stdout), _Muted(sys.stderr)
-    forget(GENTOOLS, MCPPARSE, MCPTOOLS)
+    forget()
     invalidate_caches()
     sys.path.insert(0, str(root))
     # Bytecode is taken for that of a file of the same size that was changed within the same second.
@@ -71,7 +71,7 @@ def importing(root: Path) -> Generator[None]:
         out.muted = err.muted = False
         sys.path[:] = path
         sys.dont_write_bytecode = bytecode
-        forget(GENTOOLS, MCPPARSE, MCPTOOLS)
+        forget()
 
 
 def import_module_at(root: Path, module: str, path: str) -> ModuleType:
@@ -91,9 +91,9 @@ def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
         raise BrokenError(Problem(place, line, f"{what} {path} failed: {reason}", "fix this line")) from exc
 
 
-def forget(*names: str) -> None:
-    """Makes the next import of these modules and their submodules read their files again."""
-    for module in [each for each in sys.modules if any(f"{each}.".startswith(f"{name}.") for name in names)]:
+def forget() -> None:
+    """Makes the next import of saved code read its files again."""
+    for module in [each for each in sys.modules if each.partition(".")[0] in (GENTOOLS, MCPPARSE, MCPTOOLS)]:
         parent, _, child = module.rpartition(".")
         bytecode = vars(sys.modules.pop(module)).get("__cached__")
         if isinstance(bytecode, str):  # it may be older than its file, see `importing`

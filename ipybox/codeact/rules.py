@@ -43,7 +43,7 @@ def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
     init, api, impl = (library.module(f"{directory}/{file}") if file in present else None for file in FILES)
     if not (init and api and impl):
         return
-    forget(GENTOOLS, MCPPARSE, MCPTOOLS)
+    forget()
     root = library.workspace.root
     interface = import_module_at(root, f"{package}.api", api.path)
     if hidden := [module for module in sys.modules if _is_implementation(module)]:
@@ -122,7 +122,7 @@ def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
     if changed := next(_generated_problems(library, McpTool(name, module)), None):
         yield changed
         return
-    forget(MCPPARSE, MCPTOOLS)
+    forget()
     root = library.workspace.root
     tool = import_module_at(root, name.module(MCPTOOLS), path)
     if name.module(MCPPARSE) in sys.modules:

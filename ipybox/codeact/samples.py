@@ -23,11 +23,7 @@ class Samples:
 
 
 def samples_of(results: Sequence[Any]) -> Samples:
-    """Returns the samples in results of one tool.
-
-    Raises:
-        ValueError: If a result can't be decoded, or results differ in kind.
-    """
+    """Returns the samples in results of one tool; a ValueError if one can't be decoded, or they differ in kind."""
     decoded = [_decoded(result) for result in results]
     ways = {(expression, module, _name(value)) for value, expression, module in decoded}
     if len(ways) > 1:

@@ -120,11 +120,7 @@ class SourceReader:
         self._entries_left = MAX_ENTRIES
 
     def entries(self, path: str) -> list[DirectoryEntry]:
-        """Returns the entries of a directory, sorted, without hidden files; empty if it does not exist.
-
-        Raises:
-            UnreadableError: If it is not a directory, leads out of the workspace, or has too many entries.
-        """
+        """Returns the entries of a directory, sorted, without hidden files; empty if it does not exist."""
         try:
             with os.scandir(self._place(path)) as found:
                 entries = [DirectoryEntry(each.name, _is_dir(each)) for each in islice(found, self._entries_left + 1)]
@@ -138,12 +134,7 @@ class SourceReader:
         return sorted(each for each in entries if not each.name.startswith((".", "__pycache__")))
 
     def module(self, path: str) -> SourceModule:
-        """A Python file, parsed.
-
-        Raises:
-            FileNotFoundError: If it does not exist.
-            UnreadableError: If it can't be read or parsed.
-        """
+        """A Python file, parsed; a FileNotFoundError, or an UnreadableError if it can't be read or parsed."""
         text = self.text(path)
         try:
             with warnings.catch_warnings():
@@ -155,12 +146,7 @@ class SourceReader:
             raise UnreadableError(path, "is nested too deeply for Python's parser, or is not text") from exc
 
     def text(self, path: str) -> str:
-        """A file's text.
-
-        Raises:
-            FileNotFoundError: If it does not exist.
-            UnreadableError: If it is not a regular file in the workspace, too large, or not UTF-8.
-        """
+        """A file's text; an UnreadableError unless it is a regular file in the workspace, small enough, and UTF-8."""
         data = self._read(path)
         self._bytes_left -= len(data)
         if self._bytes_left < 0:

@@ -123,11 +123,7 @@ def _parser(tool: McpTool, samples: Samples) -> str:
 
 
 def _models(source: str, taken: Collection[str]) -> str:
-    """Returns the models, which are fields and nothing else, under names that are free.
-
-    Raises:
-        ValueError: If there is anything else in them.
-    """
+    """Returns the models under names that are free; a ValueError if they are more than fields."""
     tree = ast.parse(source)
     for node in tree.body:
         if not all(map(_is_harmless, ast.walk(node))):

@@ -38,10 +38,7 @@ LABEL = "ipybox.workspace"
 def create_command(options: Options, engine: Engine) -> list[str]:
     """Returns the command that creates the container, and prints its id. With a sandbox, it reads `seccomp.profile`.
 
-    Creates the directory for the container's state if needed. When its stdin ends, or the attached client is gone,
-    ipybox ends, and with it the container, which Docker then removes.
-
-    Raises a DockerError if such a container can't have a sandbox, or the directory can't be created.
+    When stdin ends, or the attached client is gone, ipybox ends, and with it the container, which Docker then removes.
     """
     uid, gid = _user(options, engine)
     if options.sandbox and uid == 0:

@@ -41,10 +41,7 @@ class Engine:
 
 
 def find_engine(image: str, network: str | None = None) -> Engine:
-    """Returns this machine's Docker after checking that it answers and has image and network; blocks for at most 2 s.
-
-    Raises a DockerError otherwise.
-    """
+    """Returns this machine's Docker, or raises a DockerError if it lacks image or network; blocks for at most 2 s."""
     findings, engine = examine_engine(image, network)
     problem = next((finding for finding in findings if finding.problem is not None), None)
     if problem is not None or engine is None:

@@ -16,10 +16,7 @@ INTERNAL_ERROR = -32603
 
 
 def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
-    """Answers each request on stdin with an error that has this message, until no more requests come.
-
-    Clients that know several versions of the protocol ask more than once before they give up. No terminal is read.
-    """
+    """Answers all requests on stdin with an error: clients that know several versions of the protocol send several."""
     pending = b""
     while not os.isatty(stdin) and len(pending) < REQUEST_LIMIT:
         readable, _, _ = select.select([stdin], [], [], REQUEST_TIMEOUT)

@@ -149,10 +149,8 @@ def explain_denials(
 
     Args:
         text: The output of a cell and its subprocesses, with its traceback without colors.
-        policy: The policy of its sandbox.
         tool_texts: The results of MCP tools during the cell. MCP servers run outside of this sandbox, perhaps in their
             own sandbox, so its settings don't explain their errors.
-        macos: Whether it ran on macOS.
     """
     tail = text[-INSPECTED:]
     if not may_report(tail):

@@ -38,17 +38,12 @@ class ExcludeError(Exception):
 def add(workspace: str, names: Collection[str], known: Collection[str], key: str, lock: int) -> None:
     """Lists names of a workspace, and removes those listed before.
 
-    Without a repository, it does so only if `.git` is one of the names.
+    Without a repository, it does so only if `.git` is one of the names. Raises an ExcludeError if it fails.
 
     Args:
-        workspace: The workspace.
-        names: The names.
         known: All names that may be listed.
         key: The mark of this workspace's lines.
         lock: A lock of all workspaces, held while the file changes.
-
-    Raises:
-        ExcludeError: If they can't be listed.
     """
     places = [] if DOT_GIT not in names else [(os.path.join(workspace, DOT_GIT), ".")]
     if (found := _repository(workspace)) is not None:
@@ -70,11 +65,7 @@ def remove(workspace: str, known: Collection[str], key: str, lock: int) -> None:
 
 
 def _repository(workspace: str) -> tuple[str, str] | None:
-    """Returns the git directory of the repository around a workspace, and the workspace's path in its working tree.
-
-    Raises:
-        ExcludeError: If its `.git` is a link, or names a repository that does not name it.
-    """
+    """Returns the git directory of the repository around a workspace, and the workspace's path in its working tree."""
     workspace = directory = os.path.realpath(workspace)
     while True:
         if (git_dir := _git_dir(directory)) is not None:

@@ -94,7 +94,6 @@ class Sandbox:
         """Returns the command line that runs `command` in the workspace, inside the sandbox.
 
         Args:
-            command: The command.
             private_dir: A scratch directory that the guest can't write, for srt's settings and temporary files; removed
                 at the end.
             guest_dir: A directory that the guest can write, in addition to the settings.
@@ -178,9 +177,6 @@ def srt_command(command: Sequence[str], settings_file: Path, path: str) -> list[
     """Returns the command line that runs `command` in the current directory, under the settings of a file.
 
     `path` is the PATH for srt and its programs, which code can't write (`host_path`).
-
-    Raises:
-        SandboxError: If a requirement of srt is missing; the message names it and the remedy.
     """
     return [str(require_sandbox(path)), "--settings", str(settings_file), "--", *command]
 
@@ -198,10 +194,7 @@ def write_settings(
 ) -> None:
     """Writes the settings for srt, with these entries and the denials that always apply.
 
-    Relative paths become absolute, so that srt may start anywhere. `one_namespace` is as of `Sandbox.kernel_command`.
-
-    Raises:
-        SandboxError: If the settings open a directory that must stay closed.
+    Relative paths become absolute, so that srt may start anywhere.
     """
     hidden = hidden_directories()
     _refuse_opening(settings, hidden, workspace)

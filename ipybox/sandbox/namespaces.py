@@ -17,10 +17,7 @@ _SETTINGS = (
 
 
 def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: Path) -> list[Finding]:
-    """Returns whether this user can create srt's namespaces, and if not, each reason that was found; blocks.
-
-    The arguments except the path of bubblewrap are those of `diagnose`.
-    """
+    """Returns whether this user can create srt's namespaces, and if not, each reason that was found; see `diagnose`."""
     what = "user namespaces"
     wanted = probe(_unshare(bwrap, weaker=weaker_nested), path=path)
     if wanted.failure is None:

@@ -81,12 +81,10 @@ class PathPattern:
 
 
 class PathPatterns:
-    """Entries of the settings, of which the deepest decides, and of several that are as deep the first.
-
-    A scan may find more than a thousand paths without wildcards: their number does not matter.
-    """
+    """Entries of the settings, of which the deepest decides, and of several that are as deep the first."""
 
     def __init__(self, patterns: Iterable[PathPattern]):
+        # A scan may find more than a thousand paths without wildcards.
         self._literal: dict[tuple[str | re.Pattern[str] | None, ...], tuple[int, PathPattern]] = {}
         self._others: list[tuple[int, PathPattern]] = []
         for number, pattern in enumerate(patterns):

@@ -56,10 +56,7 @@ def clean_up(workspace: str, state_dir: str, placeholders: dict[str, bytes | Non
 
 
 class _Taken:
-    """The names of a workspace that all its sandboxes together keep taken.
-
-    A placeholder is the content of a file, or None for a directory.
-    """
+    """The names that all sandboxes of a workspace keep taken, each with a file's content, or None for a directory."""
 
     def __init__(self, workspace: str, state_dir: str, placeholders: dict[str, bytes | None]):
         self._workspace = workspace

@@ -105,10 +105,7 @@ def srt_programs(path: str | None = None) -> Path | None:
 def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path = Path("/")) -> list[Finding]:
     """Returns a finding for each requirement, after running the programs and creating namespaces; blocks.
 
-    Args:
-        path: The PATH to search, by default that of this process.
-        weaker_nested: Whether the sandbox starts with `enableWeakerNestedSandbox`.
-        root: The directory that contains /proc and the marks of containers.
+    `root` contains /proc and the marks of containers; `weaker_nested` is `enableWeakerNestedSandbox`.
     """
     quick = requirements(path)
     programs = {program.what: program for program in (NODE, *PROGRAMS.get(sys.platform, ()))}

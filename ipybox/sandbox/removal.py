@@ -27,14 +27,12 @@ _PLUGINS = "codeact-*"
 
 @dataclass(frozen=True)
 class RemovablePlace:
-    """Something that can be removed.
-
-    Of its kinds, `running` is what only a running ipybox needs, and `state` what belongs to one while it runs.
-    `environment` is what a plugin runs from, in use as long as its lock is held; `workspace` is in the workspace.
-    """
+    """Something that can be removed."""
 
     path: Path
     what: str
+    #: What only a running ipybox needs, what belongs to one while it runs, what a plugin runs from as long as it holds
+    #: the lock, or what is in the workspace.
     kind: Literal["running", "state", "environment", "workspace"]
 
 

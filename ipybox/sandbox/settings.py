@@ -141,12 +141,7 @@ def load_settings(config: SandboxConfig | None = None, allowed_domains: Sequence
 def optional_settings(
     sandbox: bool, config: SandboxConfig | None, allowed_domains: Sequence[str] = ()
 ) -> SandboxSettings | None:
-    """Returns the settings of `load_settings`, or None without a sandbox.
-
-    Raises:
-        SandboxError: If the settings can't be read or are wrong.
-        ValueError: If there are settings without a sandbox.
-    """
+    """Returns the settings of `load_settings`, or None without a sandbox; a ValueError for settings without one."""
     if sandbox:
         return load_settings(config, allowed_domains)
     for name, value in {"sandbox_config": config, "allowed_domains": allowed_domains or None}.items():
@@ -172,11 +167,7 @@ def _load(config: SandboxConfig | None) -> SandboxSettings:
 
 
 def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSettings:
-    """Returns the settings of a profile, with the keys in a file's content replaced.
-
-    Raises:
-        SandboxError: If the content is wrong; the message names the file and the key.
-    """
+    """Returns the settings of a profile, with the keys in a file's content replaced."""
     try:
         content: object = json.loads(data.decode(), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as exc:

@@ -69,10 +69,7 @@ def sandbox_settings(
 
 
 def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:
-    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's.
-
-    Checks both the path as it is spelled and its real path.
-    """
+    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's."""
     spelled = Path(os.path.abspath(file.expanduser()))
     if not WritablePlaces(workspace, own).covers(spelled):
         return None

@@ -22,10 +22,8 @@ class Acceptor:
     """Passes each connection of a listening socket to a callback, until `stop`.
 
     Without a free descriptor or memory, connections wait in the socket's backlog. The callback runs in the acceptor's
-    thread and owns the connection, which does not block; the thread closes the listening socket.
-
-    Raises:
-        OSError: If the system lacks descriptors or threads. `listener` stays open.
+    thread and owns the connection, which does not block; the thread closes the listening socket. If the system lacks
+    descriptors or threads, that is an OSError, and `listener` stays open.
     """
 
     def __init__(self, listener: socket.socket, on_connection: AcceptedSocket, *, name: str):

@@ -41,7 +41,7 @@ async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:
 class StderrLines:
     """Reads a pipe until `close`, or until everybody has closed its other end.
 
-    It is not asyncio's pipe: asyncio would consider a process running until every holder of that has ended.
+    With a pipe of asyncio's own, a process would count as running until every holder of the pipe has ended.
     """
 
     def __init__(self, name: str, *, echo: bool = False):

@@ -11,11 +11,7 @@ T = TypeVar("T")
 
 
 def start_daemon_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """Starts a thread, and returns it.
-
-    Raises:
-        OSError: If the system has no thread left, for which Python raises a RuntimeError, as for errors of the caller.
-    """
+    """Starts a thread, and returns it; raises an OSError if the system has no thread left."""
     thread = threading.Thread(target=function, name=name, daemon=True)
     try:
         thread.start()
@@ -28,9 +24,6 @@ async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     """Returns the result of a function in a thread of its own, with the caller's context variables.
 
     Python waits for the threads of `asyncio.to_thread` at exit. If the caller is cancelled, the function runs on.
-
-    Raises:
-        OSError: If the thread can't be started.
     """
     outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
     outcome.set_running_or_notify_cancel()  # a cancelled caller can't cancel it

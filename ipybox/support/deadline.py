@@ -18,12 +18,9 @@ TURN = 0.1
 
 
 def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
-    """Checks the seconds of an option; errors name it, and with `unlimited` what else can be given.
+    """Checks that the seconds of an option are a positive number; errors name it, and what else can be given.
 
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is not positive. 0 means no limit in some libraries, and no time in others. NaN would break
-            all timers of the event loop.
+    0 means no limit in some libraries, and no time in others. NaN would break all timers of the event loop.
     """
     if not isinstance(seconds, Real):
         raise TypeError(f"{name}={seconds!r} must be a number of seconds{unlimited}")

@@ -77,10 +77,9 @@ class Endpoint:
         return f"http://{host}:{self.port}"
 
     def session(self) -> aiohttp.ClientSession:
-        """Returns a new HTTP session for this endpoint, which the caller closes.
+        """Returns a new HTTP session for this endpoint, which the caller closes. Read answers with `read_answer`.
 
         It does not trust the component: it follows no redirection, which could lead anywhere, and decompresses nothing.
-        Read answers with `read_answer`.
         """
         tracing = aiohttp.TraceConfig()
         if self.token or self.dial is None:

@@ -8,11 +8,7 @@ from urllib.parse import urlsplit
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a non-blocking socket that listens at `host` and `port`; port 0 picks a free one.
-
-    Raises:
-        OSError: If it can't listen there; the message names host and port, and says if the port is taken.
-    """
+    """Returns a non-blocking socket that listens at `host` and `port`; port 0 picks a free one."""
     if not 0 <= port < 1 << 16:  # `getaddrinfo` would wrap it around
         raise OSError(errno.EINVAL, f"can't listen on {host} port {port}: the port must be between 0 and 65535")
     try:

@@ -33,11 +33,7 @@ KEY_BYTES = 32
 
 @cache
 def load_or_create_key(path: Path) -> bytes:
-    """Returns the key in a file; creates the file, with mode 0600 and a new key, if it does not exist.
-
-    Raises:
-        ValueError: If the file does not contain a key.
-    """
+    """Returns the key in a file; creates the file, with mode 0600 and a new key, if it does not exist."""
     make_directory(path.parent)
     new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with create_private(new, "wb") as file:

@@ -33,10 +33,9 @@ class ProbeResult:
 
 
 def probe(command: Sequence[str], *, path: str | None = None, timeout: float | None = None) -> ProbeResult:
-    """Runs a program without input and returns its result; blocks until it ends.
+    """Runs a program without input, by default with the PATH of this process; blocks until it ends.
 
     A program that still runs after `timeout`, by default `PROBE_TIMEOUT`, is killed with its whole process group.
-    `path` is the program's PATH, by default that of this process.
     """
     timeout = PROBE_TIMEOUT if timeout is None else timeout
     try:

@@ -34,11 +34,9 @@ def open_directory(
     """Opens a directory, which is created with its parents if needed and `create` is true.
 
     Args:
-        path: The directory.
         untrusted_root: A directory that untrusted code can write. If `path` lies there, no link below it is followed;
             other paths are trusted as given.
         base: A directory that must exist, so that a deleted one is not created again.
-        create: Whether to create it.
 
     Raises:
         NotADirectoryError: If the directory, or a parent of it in `untrusted_root`, is a link or not a directory.
@@ -166,11 +164,8 @@ class Directory:
 
         Code can nest directories without limit: each moves to the top before it is emptied, which takes no recursion
         and two descriptors. `shutil.rmtree` fails for deep trees, and would wait for the writer of a pipe that has
-        replaced a directory.
-
-        Args:
-            name: The name.
-            closed: Whether to open directories that their owner can't write. No code may run that can replace them.
+        replaced a directory. `closed` also opens directories that their owner can't write: no code may run that can
+        replace them.
         """
         with suppress(OSError):
             if not stat.S_ISDIR(self.stat(name).st_mode):
@@ -223,10 +218,7 @@ def kind(state: os.stat_result) -> str:
 
 
 def names_below(path: Path, directory: Path) -> tuple[str, ...] | None:
-    """Returns the names that lead from a directory to a path, however the directory is spelled in the path.
-
-    Returns None if the path is not below the directory.
-    """
+    """Returns the names that lead from a directory, however the path spells it, to a path; None if none do."""
     state = directory.stat()
     # The outermost parent first: an inner one can be a link by code that leads back.
     for parent in reversed((path, *path.parents)):

@@ -29,15 +29,10 @@ _SHORT = Path("/tmp")
 class ScratchDirectory:
     """A new directory with mode 0700, which exists until `remove` or the end of the context.
 
-    Args:
-        sockets: Whether its path must be short, for sockets.
-        writable: The directories that code in the sandbox can write.
-
-    Raises:
-        SandboxError: If the path would be too long for sockets, and code can write the place for short ones.
+    Its path has no links, and is short enough for `sockets`. If only a place for that which is `writable` for code in
+    the sandbox would be, there is a SandboxError.
     """
 
-    #: The directory, without links in its path.
     path: Path
 
     def __init__(self, *, sockets: bool = False, writable: Iterable[Path] = ()):

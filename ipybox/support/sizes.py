@@ -14,9 +14,6 @@ def parse_bytes(text: str) -> int:
     """Returns the number of bytes in a text like `4G`, `512MiB` or `1073741824`.
 
     K, M, G and T, with or without `i` or `iB`, are powers of 1024; KB, MB, GB and TB are powers of 1000.
-
-    Raises:
-        ValueError: If the text is not a number of bytes.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text, re.ASCII | re.IGNORECASE)
     unit = None if match is None else UNITS.get(match[2].lower())

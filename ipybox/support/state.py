@@ -18,18 +18,12 @@ def state_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Returns ipybox's directory in the user's data directory (XDG), for data without secrets.
-
-    `environments` in it contains the environments of the Claude Code plugins (`plugins/launch/environment.py`).
-    """
+    """Returns ipybox's directory in the user's data directory (XDG), for data without secrets."""
     return _user_directory("XDG_DATA_HOME", ".local/share") / "ipybox"
 
 
 def environment_locks(environment: str) -> Path:
-    """Returns the directory with the locks of an environment of the plugins.
-
-    Code in the sandbox could lock all that it can read.
-    """
+    """Returns the directory with the locks of an environment of the plugins, which code can't read, and so not lock."""
     return state_dir() / "environments" / environment
 
 

@@ -44,11 +44,7 @@ _DTYPE = re.compile(
 
 
 def encode_table(name: str, kind: str, value: Any) -> bytes:
-    """Returns a table of the library `kind`, one of `KINDS`, as bytes.
-
-    Raises:
-        VariableError: If pyarrow is missing, or the table can't be sent; the message says what to do.
-    """
+    """Returns a table of the library `kind` as bytes; a VariableError says why it can't be sent, and what to do."""
     pa = _library(name, "pyarrow")
     try:
         if kind == "pandas":

@@ -1,7 +1,6 @@
 """Tokens of the components that listen on a port, stored the same way as Jupyter's own tokens.
 
-A component that listens writes its token to a file in Jupyter's runtime directory that only the same user can read; a
-client on the same machine finds it there by kind and port.
+Only the same user can read their files, which clients find by kind and port.
 """
 
 import contextlib

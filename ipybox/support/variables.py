@@ -55,11 +55,7 @@ class _UnfitError(Exception):
 
 
 def check_name(name: str) -> None:
-    """Checks the name of a variable.
-
-    Raises:
-        ValueError: If Python code can't name a variable so, or the name has two underscores at both ends.
-    """
+    """Raises a ValueError if Python code can't name a variable so, or the name has two underscores at both ends."""
     if not isinstance(cast(object, name), str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} can't name a variable: use letters, digits and underscores, but not a keyword")
     if name.startswith("__") and name.endswith("__"):
@@ -69,11 +65,7 @@ def check_name(name: str) -> None:
 
 
 def check_size(variables: Sequence[EncodedVariable]) -> None:
-    """Checks the size of all variables together.
-
-    Raises:
-        VariableError: If it exceeds `MAX_BYTES`.
-    """
+    """Raises a VariableError if the size of all variables together exceeds `MAX_BYTES`."""
     size = sum(len(variable.data) for variable in variables)
     if size > MAX_BYTES:
         names = ", ".join(variable.name for variable in variables)
@@ -83,11 +75,7 @@ def check_size(variables: Sequence[EncodedVariable]) -> None:
 
 
 def encode(name: str, value: Any) -> EncodedVariable:
-    """Returns a variable that can be sent.
-
-    Raises:
-        VariableError: If the value can't be sent; the message names the place in it.
-    """
+    """Returns a variable that can be sent; a VariableError names the place in the value that can't."""
     if (kind := _table_kind(value)) is not None:
         from ipybox.support.tables import encode_table
 
