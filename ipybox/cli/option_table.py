@@ -1,7 +1,7 @@
 """The options of `ipybox serve`, `ipybox docker` and the commands that run a kernel, each written once.
 
 From this table come the command lines, the values for `ExecutorConfig` and `MCPServer` (`serve`), the settings of the
-Claude Code plugins (`plugins/manifests.py`) and the reference `docs/options.md` (`docs/option_reference.py`).
+Claude Code plugins (`plugins/manifests.py`) and the reference `docs/settings.md` (`docs/option_reference.py`).
 CONTRIBUTING.md says how to add an option.
 """
 
