@@ -70,7 +70,7 @@ conformance: $(VENV)/dev.stamp .npm/dev.stamp
 fuzz: $(VENV)/dev.stamp
 	FUZZ_SCHEMAS=50000 FUZZ_MESSAGES=10000 FUZZ_READERS=50 $(BIN)/python -m pytest tests/mcp_apigen/test_fuzz.py tests/mcp_fuzz tests/fuzz_readers $(ARGS)
 
-# Which lines and branches of ipybox the tests run, in all processes; see docs/coverage.md.
+# Which lines and branches of ipybox the tests run, in all processes; see dev/coverage.md.
 coverage: $(VENV)/dev.stamp .npm/dev.stamp .bfcl/stamp
 	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m tests.measure.run_coverage -m "not ($(APART))" $(ARGS)
 

@@ -2,7 +2,7 @@
 
     python -m docs.site.build [--stage DIR]
 
-The pages are those of `docs/` in the navigation of `mkdocs.yml`, and a list of the decisions. They are copied to a
+The pages are those of `docs/` in the navigation of `mkdocs.yml`, and the changelog. They are copied to a
 directory first, because links from `docs/` to the rest of the repository must lead to GitHub on the site. Nothing is
 fetched. With --stage, only the copy is made, at DIR.
 """
@@ -23,9 +23,12 @@ from docs.site.api_markdown import with_api
 from docs.site.links import broken_links
 from docs.site.llms import llms_full_txt, llms_txt
 from docs.site.offline import add_offline_search
-from docs.site.pages import DOCS, ROOT, Page, decisions_index, load_config, pages_of, with_site_links
+from docs.site.pages import DOCS, ROOT, Page, load_config, pages_of, with_site_links
 
 SITE = ROOT / "site"
+
+#: The page that is `CHANGELOG.md`.
+CHANGELOG = "changelog.md"
 
 #: What is copied as it is: examples and pictures that pages link to.
 COPIED = ("examples/*.json", "**/*.svg", "**/*.png")
@@ -38,8 +41,8 @@ def stage(directory: Path) -> list[Page]:
     """Writes the pages, and the configuration for Zensical, to a new directory, and returns the pages."""
     config = load_config()
     pages = list(pages_of(config["nav"]))
-    texts = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in _sources(pages)}
-    texts["decisions/index.md"] = decisions_index()
+    texts = {page.path: (DOCS / page.path).read_text(encoding="utf-8") for page in pages if page.path != CHANGELOG}
+    texts[CHANGELOG] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
     copied = [path.relative_to(DOCS).as_posix() for pattern in COPIED for path in DOCS.glob(pattern)]
     known = {*texts, *copied}
     for path, text in texts.items():
@@ -87,12 +90,6 @@ def build(site: Path) -> list[str]:
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(staged / "site", site)
     return broken_links(site)
-
-
-def _sources(pages: list[Page]) -> list[Path]:
-    """Returns the files of the pages, and the decisions."""
-    made = {"decisions/index.md"}
-    return [DOCS / page.path for page in pages if page.path not in made] + sorted(DOCS.glob("decisions/*.md"))
 
 
 def _staged(config: dict[str, Any]) -> dict[str, Any]:

@@ -75,16 +75,3 @@ def with_site_links(text: str, path: str, staged: set[str], repository: str) -> 
         result += LINK.sub(target, text[done : fence.start()]) + fence[0]
         done = fence.end()
     return result + LINK.sub(target, text[done:])
-
-
-def decisions_index() -> str:
-    """Returns the page that lists the decisions, with the line below each title that says what was decided."""
-    rows = ""
-    for file in sorted(DOCS.glob("decisions/*.md")):
-        title, _, rest = file.read_text(encoding="utf-8").removeprefix("# ").partition("\n\n")
-        date, _, decided = rest.partition("\n")[0].partition(" · ")
-        rows += f"| [{file.name[:3]}]({file.name}) | {title} | {decided.removeprefix('decided: ')} | {date} |\n"
-    return (
-        "# Decisions\n\nWhat was measured before a part was written, or taken from a library.\n\n"
-        f"| | question | decision | date |\n| --- | --- | --- | --- |\n{rows}"
-    )

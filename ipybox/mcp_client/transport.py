@@ -1,7 +1,7 @@
 """The pipes to a stdio MCP server: one JSON-RPC message in each line, in both directions.
 
 It replaces the SDK's transport, which joins a long line again with each chunk and reads lines of any length, see
-docs/decisions/001-stdio-transport.md.
+dev/decisions/001-stdio-transport.md.
 
 The transport ends in this order, each step bounded, even if the application cancels it:
 
