@@ -20,9 +20,9 @@ from tests.warm import warm_python
 
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
+SDK = (ROOT / "docs" / "sdk.md").read_text()
 
 #: Whose Python a new user runs, in this order, and whose commands for saved code.
-SDK = (ROOT / "docs" / "sdk.md").read_text()
 PROGRAMS = (README, SDK)
 COMMANDS = (README, (ROOT / "docs" / "claude-code.md").read_text())
 
@@ -148,20 +148,19 @@ def test_each_python_block_works_after_the_install_line(programs: Path, tmp_path
     run(["python", "-c", GITHUB, str(ROOT / "tests" / "github_server.py")], directory, env)
     (shown,) = blocks_of(README, "text")
 
-    scripts = [block for page in PROGRAMS for block in blocks_of(page, "python")]
-    outputs: list[str] = []
+    printed: dict[str, str] = {}
     with warm_python(str(programs / "python"), env) as python:
-        for block in scripts:
+        for block in [block for page in PROGRAMS for block in blocks_of(page, "python")]:
             script = block if PROGRAM.search(block) else CELL.format(code=block)
             typed = "y\n" * shown.count("? y\n") if "input(" in block else ""
             done = python.run(script, directory, env, BLOCK_TIMEOUT, typed)
             assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
-            outputs.append(done.stdout)
+            printed[block] = done.stdout
 
+    outputs = [*printed.values()]
     assert "lazy-editor\n" in outputs[0], "the loop over the repositories prints names"
     assert outputs[1] == shown.replace("? y\n", "? ")
     assert "first" in outputs[3], "the cell shows the commits of the directory"
-    printed = dict(zip(scripts, outputs, strict=True))
     assert [script for script, text in SCRIPT.findall(SDK) if text and printed[script] != text] == []
 
 
