@@ -23,11 +23,11 @@ END = "<!-- The end of the options. -->\n"
 TABLE = """
 ### {title}
 {scope}
-| option | effect | Python |
-| --- | --- | --- |
+| option | effect |
+| --- | --- |
 """
 
-RECEIVERS = {ExecutorConfig: "{}", MCPServer: "MCPServer({}=)", MCPServer.run_http: "run_http({}=)"}
+CLASSES = {ExecutorConfig: "CodeExecutor", MCPServer: "MCPServer", MCPServer.run_http: "MCPServer.run_http"}
 
 
 def with_options(text: str) -> str:
@@ -54,8 +54,8 @@ def _cells(option: Option) -> list[str]:
     value = f" {option.metavar}".replace("|", "/") if option.metavar else ""
     *short, long = option.opts
     names = [*(f"`{each}`" for each in short), f"`{long}{value}`"]
-    receiver = f"`{RECEIVERS[option.sets].format(option.parameter)}`" if option.sets else ""
-    return [", ".join(names), option.help or "", receiver]
+    receiver = f". Python: `{CLASSES[option.sets]}({option.parameter}=)`" if option.sets else ""
+    return [", ".join(names), f"{option.help or ''}{receiver}"]
 
 
 def main(*, check: bool) -> int:
