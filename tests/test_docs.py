@@ -16,7 +16,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -91,10 +90,9 @@ def test_fixtures_that_are_shown_work(tmp_path: Path):
 
 def commands_of(page: str) -> list[list[str]]:
     """Returns the arguments of each `ipybox` that a page shows, in a shell or in an MCP client's configuration."""
-    blocks = re.findall(r"^( *)```(bash|json)\n(.*?)^\1```$", page, re.MULTILINE | re.DOTALL)  # indented in tabs
-    shell = [dedent(text) for _, language, text in blocks if language == "bash"]
+    shell = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     lines = [line for block in shell for line in block.splitlines() if line.startswith("ipybox")]
-    configured = [json.loads(text) for _, language, text in blocks if language == "json"]
+    configured = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
     servers = [server for each in configured for server in each.get("mcpServers", {}).values() if "command" in server]
     assert {server["command"] for server in servers} <= {"ipybox"}
     return [*(shlex.split(line, comments=True)[1:] for line in lines), *(server["args"] for server in servers)]
