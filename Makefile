@@ -106,7 +106,6 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/codespell
 	$(BIN)/python plugins/manifests.py --check
 	$(BIN)/python docs/option_reference.py --check
-	$(BIN)/python docs/mcp_tools_reference.py --check
 
 # After a change of the version, the options or plugins/manifests.py.
 plugins: $(VENV)/dev.stamp
@@ -147,7 +146,6 @@ scaling: $(VENV)/dev.stamp .npm/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py $(ARGS)
 	$(BIN)/python docs/option_reference.py $(ARGS)
-	$(BIN)/python docs/mcp_tools_reference.py $(ARGS)
 
 # The docs site in site/, with its links checked.
 docs-site: $(VENV)/docs.stamp

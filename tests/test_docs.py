@@ -1,10 +1,11 @@
 """Executes the Python of `docs/`, and checks that its examples are what the text shows.
 
-`docs/quickstart.md`, `docs/sdk.md` and `docs/outputs.md` are tested with the README, as a new user follows them. A text
+`docs/quickstart.md` and `docs/sdk.md` are tested with the README, as a new user follows them. A text
 block after a script is its output; at most one line is between them. `test_generated_docs.py` runs the cells of
 `docs/claude-code.md`, and `make clients` those of `docs/examples/`.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -19,8 +20,12 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.code_exec import ExecutorConfig
+from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.mcp_client.oauth.params import OAuthParams
 from ipybox.mcp_client.params import parse_params
+from ipybox.mcp_server.services import WorkspaceServices
+from ipybox.mcp_server.tools import ToolHandlers
 from ipybox.sandbox.settings import load_settings
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from tests.audit.lines import log_of, steady
@@ -32,7 +37,7 @@ from tests.warm import WarmPython, warm_python
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
 #: Pages whose scripts other tests run.
-ELSEWHERE = {DOCS / f"{name}.md" for name in ("audit", "quickstart", "sdk", "outputs", "claude-code")}
+ELSEWHERE = {DOCS / f"{name}.md" for name in ("audit", "quickstart", "sdk", "claude-code")}
 #: A script, and the output that the page shows for it.
 SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
@@ -50,7 +55,7 @@ SCRIPTS = [
     pytest.param(*match.groups(), id=f"{page.stem}_{number}")
     for page in sorted({*DOCS.glob("*.md")} - ELSEWHERE)
     for number, match in enumerate(SCRIPT.finditer(text_of(page)))
-    if "def test_" not in match[1]
+    if "import " in match[1] and "def test_" not in match[1]  # the others are fragments, or tests
 ]
 
 
@@ -104,6 +109,21 @@ def test_commands_that_are_shown_have_options_that_exist(tmp_path: Path):
     assert len(commands) > 20
     for command in commands:
         parsed([re.sub(r"^(--workspace=)?(/|~/)[^=]*$", rf"\g<1>{tmp_path}", word) for word in command])
+
+
+def test_mcp_tools_have_the_parameters_that_are_shown(tmp_path: Path):
+    config = ExecutorConfig(working_dir=tmp_path)
+    services = WorkspaceServices(config, max_sessions=1, approve="auto", audit="off")
+    tools = asyncio.run(ToolHandlers(services, files=FileTransfer(tmp_path, [tmp_path])).server.list_tools())
+    shown = re.findall(r"^\| `(\w+)\((.*?)\)` \|", (DOCS / "mcp-server.md").read_text(), re.MULTILINE)
+
+    assert dict(shown) == {
+        tool.name: ", ".join(
+            name if "default" not in schema else f"{name}={json.dumps(schema['default'])}"
+            for name, schema in tool.input_schema["properties"].items()
+        )
+        for tool in tools
+    }
 
 
 def test_readme_names_the_commands_that_exist():

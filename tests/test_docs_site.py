@@ -58,6 +58,20 @@ def test_no_page_takes_more_than_ten_minutes_to_read():
     assert {name: number for name, number in words.items() if number > MAX_WORDS} == {}
 
 
+def test_every_column_of_a_table_has_a_heading():
+    texts = {page.path: DOCS / page.path for page in pages_of(load_config()["nav"])}
+    headings = {
+        path: re.findall(r"^\|(.*)\|\n\| ?-", file.read_text(), re.MULTILINE)
+        for path, file in texts.items()
+        if file.exists()  # some pages are made
+    }
+
+    assert sum(map(len, headings.values())) > 50
+    assert [
+        (path, row) for path, rows in headings.items() for row in rows if "" in map(str.strip, row.split("|"))
+    ] == []
+
+
 def test_relative_links_of_the_pages_lead_to_files_of_the_site(staged: tuple[Path, list[Page]]):
     directory, pages = staged
     for page in pages:
