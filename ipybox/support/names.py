@@ -51,28 +51,33 @@ _SHELL_AND_GIT: Final = (
 _INSTRUCTIONS: Final = (
     *("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", ".cursorrules", "copilot-instructions.md"),
 )
-_TOOLS: Final = (".husky", ".devcontainer", ".cursor", ".gemini", ".codex")
+_TOOLS: Final = (
+    *(".husky", ".devcontainer", ".cursor", ".gemini", ".codex", ".opencode", ".kiro", ".windsurf", ".roo"),
+    *(".amazonq", ".qwen", ".continue", ".zed"),
+)
+#: Configuration of agents in files that people see, so that it gets no placeholders.
+_AGENTS: Final = ("opencode.json", "opencode.jsonc", "crush.json", ".crush.json")
 
 #: Files that programs of the host trust or execute, including the instructions of agents.
 PROTECTED_FILES: Final = (
     *_SHELL_AND_GIT,
     *(".env", ".mcp.json", "sandbox-config.json", "ipybox.yaml", ".devcontainer.json"),
-    *_INSTRUCTIONS,
+    *(".aider.conf.yml", *_AGENTS, *_INSTRUCTIONS),
 )
 #: Directories of such files.
-PROTECTED_DIRS: Final = (".git", ".claude", ".idea", ".vscode", *_TOOLS)
+PROTECTED_DIRS: Final = (".git", ".hg", ".claude", ".idea", ".vscode", *_TOOLS)
 
-#: Protected names that may appear during a session: agents on the host create instructions (`/init`), and ipybox asks
-#: before a new file of its own opens anything (`trust`).
-_CREATABLE: Final = (*_INSTRUCTIONS, "sandbox-config.json", "ipybox.yaml")
+#: Protected names that may appear during a session: agents on the host create instructions (`/init`), ipybox asks
+#: before a new file of its own opens anything (`trust`), and others would disturb programs if they were empty.
+_CREATABLE: Final = (*_INSTRUCTIONS, *_AGENTS, "sandbox-config.json", "ipybox.yaml", ".hg")
 
 #: Placeholders in the workspace's own directory while a sandbox runs there: a file with this content, or an empty
 #: directory if it is None. All of them are hidden names. `git status` shows no empty directories, and `git pull`
-#: replaces them. The files are those that people, git and Claude Code write during a session; a `.mcp.json` must be
+#: replaces them. The files are those that people, git and agents read or write during a session; a `.mcp.json` must be
 #: JSON.
 PLACEHOLDERS: Final[dict[str, str | None]] = {
     **dict.fromkeys(name for name in (*PROTECTED_FILES, *PROTECTED_DIRS) if name not in _CREATABLE),
-    **{".env": "", ".gitmodules": "", ".mcp.json": '{"mcpServers": {}}\n'},
+    **{".env": "", ".gitmodules": "", ".aider.conf.yml": "", ".mcp.json": '{"mcpServers": {}}\n'},
 }
 
 #: The placeholders that programs of the host read in a home, where git fails on a directory.
@@ -81,7 +86,8 @@ HOME_FILES: Final = _SHELL_AND_GIT
 #: Protected names that an entry of `allowWrite` with their path opens, and the parts that stay closed.
 OPENABLE: Final[dict[str, tuple[str, ...]]] = {
     ".git": ("hooks", "config"),
-    **dict.fromkeys((*_INSTRUCTIONS, *_TOOLS, ".devcontainer.json"), ()),
+    ".hg": ("hgrc",),
+    **dict.fromkeys((*_INSTRUCTIONS, *_TOOLS, *_AGENTS, ".devcontainer.json", ".aider.conf.yml"), ()),
 }
 
 #: Directories of installed packages. Names that are protected elsewhere can be written there, because packages contain

@@ -20,6 +20,7 @@ from tests.sandbox.repositories import git
 from tests.servers import WAIT, is_alive, parent
 
 NAMES = set(PLACEHOLDERS)
+FILES = {name for name, content in PLACEHOLDERS.items() if content is not None}
 ARGUMENTS = [f"{name}/" if content is None else f"{name}={content}" for name, content in PLACEHOLDERS.items()]
 
 
@@ -67,7 +68,7 @@ def entries(workspace: Path) -> set[str]:
 def test_protected_names_are_taken_while_the_command_runs_and_free_afterwards(workspace: Path):
     with guarded(workspace):
         assert entries(workspace) == NAMES
-        assert {path.name for path in workspace.iterdir() if path.is_file()} == {".env", ".gitmodules", ".mcp.json"}
+        assert {path.name for path in workspace.iterdir() if path.is_file()} == FILES
         assert all(name.startswith(".") for name in NAMES), "`ls` shows nothing"
         assert json.loads((workspace / ".mcp.json").read_text()) == {"mcpServers": {}}
         assert (workspace.parent / "private").exists()

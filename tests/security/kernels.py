@@ -104,6 +104,7 @@ CONFIGURATION = (
     *("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md"),
     *(".cursor/rules/x.mdc", ".gemini/settings.json", ".codex/config.toml", ".husky/pre-commit"),
     *(".devcontainer/devcontainer.json", ".devcontainer.json", "module/CLAUDE.md", "module/.claude/settings.json"),
+    *("opencode.json", ".kiro/settings/mcp.json", ".aider.conf.yml", ".hg/hgrc", "module/.roo/mcp.json"),
 )
 
 #: What else is in a home.

@@ -77,6 +77,7 @@ def test_what_programs_of_the_host_believe_is_found_where_it_exists(tmp_path: Pa
     protected = {
         *("CLAUDE.md", "a/claude.md", "AGENTS.md", "a/.cursorrules", ".github/copilot-instructions.md"),
         *("a/.git", "b/.Git", "a/.vscode", ".cursor", ".devcontainer", "a/.devcontainer.json", "a/.bashrc"),
+        *("a/opencode.json", ".aider.conf.yml", "a/.Kiro", ".hg"),
     }
     make(
         tmp_path,

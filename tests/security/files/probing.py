@@ -44,7 +44,13 @@ ABSENT = (
         ".devcontainer.json",
     ),
     *(".devcontainer/devcontainer.json", ".cursor/rules/x.mdc", ".gemini/settings.json", ".codex/config.toml"),
-    ".husky/pre-commit",
+    *(
+        ".husky/pre-commit",
+        ".opencode/plugin/x.js",
+        ".kiro/settings/mcp.json",
+        ".roo/mcp.json",
+        ".aider.conf.yml",
+    ),
 )
 
 MAKING = [
