@@ -7,7 +7,6 @@ from ipybox.mcp_apigen.package.hashes import meaning_hash
 from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord, sha256_hex
 from ipybox.mcp_apigen.render.module import ToolSpec, render_module
 from ipybox.mcp_apigen.render.naming import module_names
-from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
 from ipybox.mcp_apigen.render.source import render_imports
 from ipybox.mcp_apigen.render.text import block, docstring, quote, summary
 
@@ -37,8 +36,7 @@ def render_package(
     records: dict[str, ModuleRecord] = {}
     for tool, name in zip(tools, module_names([tool.name for tool in tools], known or {}), strict=True):
         sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(name) - 2, _LEAST_SUMMARY))
-        said = not is_redundant(sentence, known_words([server_name, tool.name]))
-        index.append(f"{name}: {sentence}" if said else name)
+        index.append(f"{name}: {sentence}" if sentence else name)
         source, used, schema = render_module(tool, name)
         names |= used
         files[f"{name}.py"] = source

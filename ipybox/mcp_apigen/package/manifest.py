@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, StringConstraints
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, StringConstraints
 
 from ipybox.support.bounded_json import exceeds_value_limit
 
@@ -16,18 +16,7 @@ from ipybox.support.bounded_json import exceeds_value_limit
 MANIFEST = ".ipybox.json"
 #: Maximum bytes of a manifest: enough for 20,000 tools.
 MAX_BYTES = 8 * 1024**2
-# Bytes, of which file systems allow 255, also for the names of hidden files and of bytecode.
-_MAX_MODULE_NAME = 160
-
-
-def _checked_module_name(name: str) -> str:
-    if not name.isidentifier() or len(name.encode()) > _MAX_MODULE_NAME:
-        raise ValueError("not the name of a generated module")
-    return name
-
-
-_ModuleName = Annotated[str, AfterValidator(_checked_module_name)]
-# Shorter than file systems allow, because a file that is kept under a hidden name gets a longer one.
+# Shorter than file systems allow, because a module's name gets a suffix, and a file that is kept a longer one.
 _FileName = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,200}$")]
 
 
@@ -66,7 +55,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     server: str
-    modules: dict[_ModuleName, ModuleRecord]
+    modules: dict[_FileName, ModuleRecord]
     files: dict[_FileName, str]
     parked: dict[_FileName, ModuleRecord] = {}
 

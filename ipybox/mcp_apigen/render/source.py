@@ -10,9 +10,9 @@ from operator import attrgetter
 
 from ipybox.mcp_apigen.render import naming
 from ipybox.mcp_apigen.render.annotations import Annotator, Definition
-from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words, without_remarks
+from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
 from ipybox.mcp_apigen.render.text import LINE_LENGTH, block, commented, docstring, literal, quote
-from ipybox.mcp_apigen.schema.ir import DictType, EnumType, ListType, Model, Scalar, Type, UnenforcedType, UnionType
+from ipybox.mcp_apigen.schema.ir import DictType, EnumType, ListType, Model, Type, UnenforcedType, UnionType
 
 _SOURCES = {
     "typing": {"Annotated", "Any", "Literal"},
@@ -123,13 +123,11 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
     known = known_words([annotator.tool_name, *names])
     # What must be given comes first.
     for item in sorted(model.fields, key=lambda item: not item.required or item.default is not None):
-        limits = item.type.limits if annotator.sent and isinstance(item.type, Scalar) else ()
-        description = without_remarks(item.description, limits, required=item.required)
         lines = annotator.field_lines(item, names[item.wire_name])
-        if not is_redundant(description, known):
+        if not is_redundant(item.description, known):
             # At the end of the line if there is room, else below.
-            line = commented(lines[0], description) if len(lines) == 1 else None
-            lines = [line] if line else [*lines, *docstring(description, 4)]
+            line = commented(lines[0], item.description) if len(lines) == 1 else None
+            lines = [line] if line else [*lines, *docstring(item.description, 4)]
         body += lines
     return "\n".join([f"class {annotator.classes[model]}({base}{extra}):", *(body or ["    pass"])])
 
@@ -153,6 +151,6 @@ def render_imports(names: set[str]) -> list[str]:
 
 
 def _import(head: str, names: set[str]) -> str:
-    ordered = sorted(names, key=lambda name: (not name.isupper(), name))  # as ruff does: constants first
+    ordered = sorted(sorted(names), key=str.isupper, reverse=True)  # as ruff does: constants first
     line = f"{head} {', '.join(ordered)}"
     return line if len(line) <= LINE_LENGTH else "\n".join([f"{head} (", *(f"    {name}," for name in ordered), ")"])
