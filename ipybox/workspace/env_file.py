@@ -29,16 +29,19 @@ READ_BEFORE_CELLS = (
     *("PYTHON", "IPYTHON", "JUPYTER", "JPY", "IPYBOX_", "MPL", "PYDEV", "DEBUGPY"),
 )
 
+# Empty lines, then a binding if there is one, and the rest of the line: what follows a value there makes it none.
 # Quantifiers are possessive (`*+`), because backtracking would take quadratic time.
 _BLANKS = r"[^\S\r\n]"
-_TO_NEXT = re.compile(r"\s*+")
-_REST_OF_LINE = re.compile(r"[^\r\n]*+")
-_KEY = re.compile(rf"(?:export{_BLANKS}++)?+(?:'([^']++)'|(?!')([^=\#\s]++)){_BLANKS}*+")
-_VALUE = re.compile(
-    rf"""=(?:{_BLANKS}++(?=\#)|{_BLANKS}*+(?:'((?:\\.|[^'\\])*+)'|"((?:\\.|[^"\\])*+)"|(?!['"])([^\r\n]*+)))""",
-    re.DOTALL,
+_LINE = re.compile(
+    rf"""\s*+
+    (?:
+        (?:export{_BLANKS}++)?+ (?:'([^']++)'|(?!')([^=\#\s]++)) {_BLANKS}*+
+        =(?:{_BLANKS}++(?=\#)|{_BLANKS}*+(?:'((?:\\.|[^'\\])*+)'|"((?:\\.|[^"\\])*+)"|(?!['"])([^\r\n]*+)))
+        ((?:{_BLANKS}*+\#[^\r\n]*+)?{_BLANKS}*+(?=[\r\n]|\Z))?+
+    )?+
+    [^\r\n]*+""",
+    re.DOTALL | re.VERBOSE,
 )
-_END_OF_LINE = re.compile(rf"(?:{_BLANKS}*+\#[^\r\n]*+)?{_BLANKS}*+(?=[\r\n]|\Z)")
 _COMMENT = re.compile(r"\s\#")
 _SINGLE_QUOTED_ESCAPES = re.compile(r"\\([\\'])")
 _DOUBLE_QUOTED_ESCAPES = re.compile(r"""\\([\\'"abfnrtv])""")
@@ -89,28 +92,16 @@ def read_env_file(workspace: Path) -> dict[str, str]:
 
 def _bindings(text: str) -> Iterator[tuple[str, str]]:
     """Yields names and values, without lines that set none."""
-    position = 0
-    while (position := _skip(_TO_NEXT, text, position)) < len(text):
-        if (key := _KEY.match(text, position)) and (value := _VALUE.match(text, key.end())):
-            position = value.end()
-            if (end := _END_OF_LINE.match(text, position)) is not None:
-                position = end.end()
-                yield key[1] or key[2], _value(value)
-        position = _skip(_REST_OF_LINE, text, position)
-
-
-def _skip(pattern: re.Pattern[str], text: str, position: int) -> int:
-    match = pattern.match(text, position)
-    return position if match is None else match.end()
-
-
-def _value(match: re.Match[str]) -> str:
-    single_quoted, double_quoted, unquoted = match.groups()
-    if single_quoted is not None:
-        return _SINGLE_QUOTED_ESCAPES.sub(r"\1", single_quoted)
-    if double_quoted is not None:
-        return _DOUBLE_QUOTED_ESCAPES.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), double_quoted)
-    return "" if unquoted is None else _COMMENT.split(unquoted, 1)[0].rstrip()
+    for quoted_key, key, single_quoted, double_quoted, unquoted, end in map(re.Match[str].groups, _LINE.finditer(text)):
+        if end is None:
+            continue
+        if single_quoted is not None:
+            value = _SINGLE_QUOTED_ESCAPES.sub(r"\1", single_quoted)
+        elif double_quoted is not None:
+            value = _DOUBLE_QUOTED_ESCAPES.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), double_quoted)
+        else:
+            value = _COMMENT.split(unquoted or "", maxsplit=1)[0].rstrip()
+        yield quoted_key or key, value
 
 
 def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]:
