@@ -115,7 +115,7 @@ def is_secret(name: str, value: str) -> bool:
     """
     if looks_secret(value):
         return True
-    words = [word.lower() for word in _WORDS.findall(name[:200])]
+    words = [*map(str.lower, _WORDS.findall(name[:200]))]
     if not words or words[-1] in _ABOUT or _WORDLIKE.fullmatch(value) or _PATH.fullmatch(value):
         return False
     return is_secret_name(name) or words[-1] in _ALSO or any(word.endswith(("password", "token")) for word in words)
@@ -250,32 +250,25 @@ class _Walk:
         items = cast("dict[str, Any] | list[Any]", value)
         if items and (depth == MAX_DEPTH or self._left <= 0):
             return f"[... {len(items):,} more ...]"
-        if isinstance(items, dict):
-            return self._object(items, depth, secret=secret)
-        return self._list(items, depth, secret=secret)
+        return self._items(items, depth, secret=secret)
 
-    def _object(self, items: dict[str, Any], depth: int, *, secret: bool) -> dict[str, Any]:
-        written: dict[str, Any] = {}
-        for name, item in items.items():
+    def _items(self, items: dict[str, Any] | list[Any], depth: int, *, secret: bool) -> Any:
+        written: list[tuple[str, Any]] = []
+        # In a command line, an option such as `--token` names what follows.
+        named = items.items() if isinstance(items, dict) else pairwise(["", *items])
+        secret = secret and (isinstance(items, dict) or len(items) == 1)  # several texts can be a command
+        for name, item in named:
             if len(written) == MAX_ITEMS or self._left <= 0:
-                written["..."] = f"[... {len(items) - len(written):,} more ...]"
+                written.append(("...", f"[... {len(items) - len(written):,} more ...]"))
                 break
-            shown = self._redactor.text(name, 200)
-            self._left -= len(shown)
-            written[shown] = self.value(item, depth + 1, secret=secret or is_secret_name(name))
-        return written
-
-    def _list(self, items: list[Any], depth: int, *, secret: bool) -> list[Any]:
-        written: list[Any] = []
-        secret = secret and len(items) == 1  # several texts can be a command
-        option = ""  # `--token` in a command line, whose value follows
-        for item in items:
-            if len(written) == MAX_ITEMS or self._left <= 0:
-                written.append(f"[... {len(items) - len(written):,} more ...]")
-                break
-            written.append(self.value(item, depth + 1, secret=secret or is_secret_name(option)))
-            option = item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
-        return written
+            shown = ""
+            if isinstance(items, dict):
+                shown = self._redactor.text(name, 200)
+                self._left -= len(shown)
+            elif not (isinstance(name, str) and name.startswith("-") and "=" not in name):
+                name = ""
+            written.append((shown, self.value(item, depth + 1, secret=secret or is_secret_name(name))))
+        return dict(written) if isinstance(items, dict) else [item for _, item in written]
 
 
 def _is_token(value: object) -> bool:

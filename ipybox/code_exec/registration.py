@@ -45,7 +45,6 @@ _MAX_REMARK = 500
 OWN_NAME = "ipybox"
 
 
-# Longer than 50 lines for its docstring: the steps of a registration, all within one audit record.
 async def generate_mcp_sources(
     server_name: str,
     server_params: dict[str, Any],
@@ -101,7 +100,7 @@ async def generate_mcp_sources(
         _check_name(server_name, place)
         server = parse_params(server_params)
         secrets = literal_secrets(server)
-        if audit is not None:
+        if audit is not None and secrets:
             audit.redactor.hide(secret.value for secret in secrets)
         places = places or _default_places(place.parent, server)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
@@ -169,10 +168,13 @@ def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
             task_only.append(tool.name)
             description = f"{_TASK_ONLY}\n\n{description or ''}"
         specs.append(ToolSpec(tool.name, description, tool.input_schema, tool.output_schema))
-    remarks = [*([f"{', '.join(task_only)}: {_TASK_ONLY}"] if task_only else []), *tools.remarks]
-    omitted = [f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else []
-    lines = [remark if len(remark) <= _MAX_REMARK else f"{remark[:_MAX_REMARK]}…" for remark in remarks[:_MAX_REMARKS]]
-    return specs, lines + omitted
+    remarks: list[str] = []
+    for remark in (*([f"{', '.join(task_only)}: {_TASK_ONLY}"] if task_only else []), *tools.remarks):
+        if len(remarks) == _MAX_REMARKS:
+            remarks.append(f"and {len(tools.remarks) + bool(task_only) - _MAX_REMARKS} more remarks")
+            break
+        remarks.append(remark if len(remark) <= _MAX_REMARK else f"{remark[:_MAX_REMARK]}…")
+    return specs, remarks
 
 
 def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> WritablePlaces:

@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
-from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class StderrLines:
         self._name = name
         self._echo = echo
         self._transport: asyncio.ReadTransport | None = None
-        self._tasks = TaskSet()
+        self._reading: asyncio.Task[None] | None = None
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._unended = ""
 
@@ -68,17 +67,19 @@ class StderrLines:
         except BaseException:
             os.close(write_end)
             raise
-        self._tasks.start(self._read(reader))
+        self._reading = asyncio.create_task(self._read(reader))
         return write_end
 
     async def settled(self, timeout: float) -> None:
         """Waits until all was read that is ever written, at most so many seconds."""
-        await self._tasks.wait(timeout)
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=timeout)
 
     async def close(self) -> None:
         """Stops reading."""
-        await self._tasks.cancel()
-        if self._transport is not None:
+        if self._reading is not None and self._transport is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
             self._transport.close()
             await asyncio.sleep(0)  # it closes its descriptor in the next turn of the loop
 

@@ -38,7 +38,7 @@ def import_installed(name: str) -> ModuleType:
     That is the directory of a script, or the working directory, where code may have planted a module earlier. It is
     used only for modules that are found nowhere else.
     """
-    if sys.flags.safe_path or not _was_added(sys.path[0]):
+    if name in sys.modules or sys.flags.safe_path or not _was_added(sys.path[0]):
         return import_module(name)
     try:
         with _without(sys.path[0]):

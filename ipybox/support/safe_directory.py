@@ -69,19 +69,18 @@ class Directory:
     @contextmanager
     def open(self, name: str, *, create: bool = False) -> Generator["Directory"]:
         """Opens a directory in this one; raises a NotADirectoryError for a link and all else."""
-        path = self._path(name)
         if create:
             with suppress(FileExistsError):
                 self.make(name)
         try:
-            with _naming(path):
+            with self._named(name):
                 fd = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.fd)
         except OSError as exc:
             if exc.errno not in (errno.ENOTDIR, errno.ELOOP):  # of a link or a file
                 raise
             raise NotADirectoryError(self._complaint(name)) from exc
         try:
-            yield Directory(fd, path)
+            yield Directory(fd, self.path / name)
         finally:
             os.close(fd)
 
@@ -98,12 +97,12 @@ class Directory:
 
     def make(self, name: str, mode: int = 0o777) -> None:
         """Creates a directory."""
-        with _naming(self._path(name)):
+        with self._named(name):
             os.mkdir(name, mode, dir_fd=self.fd)
 
     def write_new(self, name: str, data: bytes | Iterable[bytes], mode: int = 0o666) -> None:
         """Writes a new file, of one piece or of several. If the disk is full, nothing of it stays."""
-        with _naming(self._path(name)):
+        with self._named(name):
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=self.fd)
             try:
                 with os.fdopen(fd, "wb") as file:
@@ -120,7 +119,7 @@ class Directory:
 
     def read(self, name: str, limit: int) -> bytes:
         """Returns the content of a regular file; raises an OSError if it has more bytes than `limit`."""
-        with self.open_file(name) as file, _naming(self._path(name)):
+        with self.open_file(name) as file, self._named(name):
             content = file.read(limit + 1)
             if len(content) > limit:
                 raise OSError(errno.EFBIG, f"larger than {limit} bytes")
@@ -129,14 +128,14 @@ class Directory:
     @contextmanager
     def open_file(self, name: str) -> Generator[BinaryIO]:
         """Opens a regular file for reading; all else is an OSError, because it could block or have side effects."""
-        with _naming(self._path(name)):
+        with self._named(name):
             state = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
             if not stat.S_ISREG(state.st_mode):
                 raise OSError(errno.EINVAL, f"is {kind(state)}, not a regular file")
             # If something else has replaced it since then, this neither follows nor blocks.
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
         try:
-            with _naming(self._path(name)):
+            with self._named(name):
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise OSError(errno.EINVAL, "not a regular file")
             with open(fd, "rb", closefd=False) as file:
@@ -150,13 +149,12 @@ class Directory:
 
     def stat(self, name: str) -> os.stat_result:
         """Returns the status of a file, a directory or a link itself."""
-        with _naming(self._path(name)):
+        with self._named(name):
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
     def rename(self, name: str, target: "Directory", target_name: str) -> None:
         """Moves a file, a directory or a link itself, in place of a file, a link or an empty directory."""
-        self._path(name)
-        with _naming(target._path(target_name)):
+        with target._named(target_name), self._named(name):
             os.rename(name, target_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
     def remove(self, name: str, *, closed: bool = False) -> None:
@@ -199,10 +197,15 @@ class Directory:
                 moved.append(place)
         return moved
 
-    def _path(self, name: str) -> Path:
+    @contextmanager
+    def _named(self, name: str) -> Generator[None]:
+        """Checks a name, and makes errors of the system show the whole path, because the name alone helps nobody."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ValueError(f"{name!r} is not a file name")
-        return self.path / name
+        try:
+            yield
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, str(self.path / name)) from exc
 
     def _complaint(self, name: str) -> str:
         obstacle = "not a directory"
@@ -228,15 +231,6 @@ def names_below(path: Path, directory: Path) -> tuple[str, ...] | None:
         except OSError:
             return None
     return None
-
-
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """Makes errors of the system name the whole path, because a name relative to a descriptor does not help users."""
-    try:
-        yield
-    except OSError as exc:
-        raise OSError(exc.errno, exc.strerror, str(path)) from exc
 
 
 def open_untrusted(path: Path) -> IO[bytes]:

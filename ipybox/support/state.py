@@ -34,9 +34,10 @@ def config_dir() -> Path:
 
 def _user_directory(variable: str, name: str) -> Path:
     # The specification ignores relative paths; they would lead to the workspace, and so would a relative HOME.
-    home = os.environ.get("HOME", "")
-    places = (os.environ.get(variable, ""), os.path.join(home, name), os.path.join(account_home() or "/", name))
-    return next(Path(place) for place in places if os.path.isabs(place))
+    for place in (os.environ.get(variable, ""), os.path.join(os.environ.get("HOME", ""), name)):
+        if os.path.isabs(place):
+            return Path(place)
+    return Path(account_home() or "/", name)
 
 
 def make_directory(directory: Path, mode: int = 0o700) -> None:
