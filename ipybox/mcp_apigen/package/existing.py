@@ -75,7 +75,7 @@ def _read(package: Directory, new: Mapping[str, str]) -> ExistingPackage:
             left -= len(contents[name])
         if name == MANIFEST:
             recorded = Manifest.parse(contents.get(MANIFEST, b""))
-            wanted = {*new, *(recorded.generated | recorded.parked.keys() if recorded else ())} - {MANIFEST}
+            wanted = {*new, *(recorded.generated if recorded else ())} - {MANIFEST}
             pending = sorted(names & wanted, reverse=True)
     return ExistingPackage(names, contents, recorded, states)
 

@@ -49,7 +49,6 @@ class Manifest(BaseModel):
         server: The server's name.
         modules: The modules of its tools, in the order of the tools.
         files: Hashes of the other generated files.
-        parked: Modules of tools that the server no longer has, by the file in which their additions are kept.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,7 +56,6 @@ class Manifest(BaseModel):
     server: str
     modules: dict[_FileName, ModuleRecord]
     files: dict[_FileName, str]
-    parked: dict[_FileName, ModuleRecord] = {}
 
     @classmethod
     def parse(cls, data: bytes) -> Self | None:
@@ -72,7 +70,7 @@ class Manifest(BaseModel):
 
     def text(self) -> str:
         """Returns the content of the file."""
-        return json.dumps(self.model_dump(exclude_defaults=True), indent=1) + "\n"
+        return json.dumps(self.model_dump(), indent=1) + "\n"
 
     @property
     def generated(self) -> set[str]:

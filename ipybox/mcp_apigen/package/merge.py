@@ -3,15 +3,15 @@
 Every existing file is accounted for, so that no work of users is lost. A module consists of generated text and the
 additions of users to it, such as an output parser's `ParseResult` and `run_parsed`: the text is replaced, and the
 additions move to the new module of the same tool. Nothing is executed or imported to tell them apart. All other files
-move into the new package unchanged, or under a hidden name if a generated file has their name.
+move into the new package unchanged, or under a hidden name if a generated file has or had their name: so do modules
+with additions whose tool is gone.
 """
 
 import ast
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, count
-from pathlib import PurePath
+from itertools import chain
 
 from ipybox.codeact.source import MAX_FILE, binding
 from ipybox.mcp_apigen.package.existing import ExistingPackage
@@ -29,8 +29,6 @@ class MergedPackage:
     discardable: set[str]
     #: All names of generated files, old and new.
     generated: set[str]
-    #: Hidden names for modules of tools that the server no longer has.
-    parked: dict[str, str]
 
 
 def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
@@ -48,29 +46,14 @@ def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
     for name, content in old.contents.items():
         if content == files.get(name) or sha256_hex(content) == before.files.get(name, ""):
             discardable.add(name)
-    parked: dict[str, str] = {}
-    kept = {name: record for name, record in before.parked.items() if name in old.names}
     for file, record, module in _sources(before, manifest, old):
         records = [record, manifest.modules.get(module or "")]
         appended, intact = split_additions(old.contents[file], [each for each in records if each])
         if module:
             files[f"{module}.py"] += appended
-            kept.pop(file, None)
         if intact and (module or not appended):
             discardable.add(file)
-        elif record and not module and appended:
-            name = hidden(file, lambda name: name in old.names or name in files)
-            parked[file], kept[name] = name, record
-    manifest = manifest.model_copy(update={"parked": kept})
-    files[MANIFEST] = manifest.text().encode()
-    return MergedPackage(manifest, files, discardable, before.generated | new.keys(), parked)
-
-
-def hidden(name: str, is_taken: Callable[[str], bool]) -> str:
-    """Returns a name next to `name` that is not imported, or listed."""
-    path = PurePath(name.lstrip("."))
-    names = (f".{path.stem}.old{number if number > 1 else ''}{path.suffix}" for number in count(1))
-    return next(each for each in names if not is_taken(each))
+    return MergedPackage(manifest, files, discardable, before.generated | new.keys())
 
 
 def _sources(
@@ -81,16 +64,13 @@ def _sources(
     for module, record in manifest.modules.items():
         free.setdefault(record.tool, []).append(module)
 
-    def module_of(tool: str, module: str | None = None) -> str | None:
+    def module_of(tool: str, module: str) -> str | None:
         same = free.get(tool, [])
         return same.pop(same.index(module) if module in same else 0) if same else None
 
     for module, record in before.modules.items():
         if f"{module}.py" in old.contents:
             yield f"{module}.py", record, module_of(record.tool, module)
-    for file, record in before.parked.items():
-        if file in old.contents and (found := module_of(record.tool)):
-            yield file, record, found
     for module in chain.from_iterable(free.values()):
         if f"{module}.py" in old.contents and module not in before.modules:
             yield f"{module}.py", None, module

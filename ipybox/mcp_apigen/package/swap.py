@@ -11,12 +11,13 @@ import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import count
+from pathlib import Path, PurePath
 
 from ipybox.codeact.source import MAX_FILE
 from ipybox.mcp_apigen.package.existing import ExistingPackage
 from ipybox.mcp_apigen.package.manifest import MANIFEST
-from ipybox.mcp_apigen.package.merge import MergedPackage, hidden
+from ipybox.mcp_apigen.package.merge import MergedPackage
 from ipybox.support.safe_directory import Directory
 
 #: Seconds after which a directory that another generation left behind can't be in use any more.
@@ -89,12 +90,12 @@ class _Move:
             self.new.rename(target, old, name)
 
     def _target(self, name: str, names: list[str]) -> str:
-        if name in self.renewal.parked:
-            return self.renewal.parked[name]
         if name not in self.renewal.generated and not _exists(self.new, name):
             return name
-        parked = self.renewal.parked.values()
-        return hidden(name, lambda name: name in names or name in parked or _exists(self.new, name))
+        path = PurePath(name.lstrip("."))
+        # Not imported, or listed.
+        hidden = (f".{path.stem}.old{number if number > 1 else ''}{path.suffix}" for number in count(1))
+        return next(each for each in hidden if each not in names and not _exists(self.new, each))
 
 
 def _swap(scratch: Directory, parent: Directory, place: Path, move: _Move) -> None:

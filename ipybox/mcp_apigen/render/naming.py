@@ -74,25 +74,21 @@ def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[
 
 def field_names(wire_names: Iterable[str]) -> dict[str, str]:
     """Attribute names for properties; a name that is fine remains as it is."""
-    names = {name: name for name in wire_names}
+    names = dict.fromkeys(wire_names, "")
     # A renamed field must not take a name that another property has on the wire.
     taken = {*names}
     for name in names:
-        if not _is_usable(name, _RESERVED_FIELDS):
-            base = _identifier(name, "field")
-            names[name] = _claim(base if _is_usable(base, _RESERVED_FIELDS) else f"{base}_", taken, "_")
+        names[name] = name if _is_usable(name, _RESERVED_FIELDS) else _renamed(name, "field", _RESERVED_FIELDS, taken)
     return names
 
 
 def member_names(values: Iterable[str]) -> dict[str, str]:
     """Names for the members of an enum, by their values."""
-    names = {value: value for value in values}
-    usable = {value for value in names if _is_usable(value, _RESERVED_MEMBERS)}
-    taken = {*usable}
-    for value in names:
-        if value not in usable:
-            base = _identifier(value, "value") if value.strip() else "empty"
-            names[value] = _claim(base if _is_usable(base, _RESERVED_MEMBERS) else f"{base}_", taken, "_")
+    names = {value: value if _is_usable(value, _RESERVED_MEMBERS) else "" for value in values}
+    taken = {*names.values()}
+    for value, name in names.items():
+        if not name:
+            names[value] = _renamed(value, "value" if value.strip() else "empty", _RESERVED_MEMBERS, taken)
     return names
 
 
@@ -118,7 +114,7 @@ def _module_name(tool_name: str) -> str:
     name = "".join(each if f"_{each}".isidentifier() else "_" for each in unicodedata.normalize("NFKC", folded))
     if name.startswith("_"):
         name = name.strip("_")
-    name = _cut(name, _MAX_NAME) or "tool"
+    name = name.encode()[:_MAX_NAME].decode(errors="ignore") or "tool"  # as file systems measure it
     if not name.isidentifier():  # it starts with a digit, or with a mark that belongs to a letter
         name = f"tool_{name}"
     return f"{name}_" if keyword.iskeyword(name) or name in _RESERVED_FILES else name
@@ -126,13 +122,8 @@ def _module_name(tool_name: str) -> str:
 
 def _with_suffix(base: str, tool_name: str, taken: Collection[str]) -> str:
     digest = sha256(tool_name.encode(errors="surrogatepass")).hexdigest()
-    names = (f"{_cut(base, _MAX_NAME)}_{digest[:length]}" for length in range(_SUFFIX, len(digest) + 1))
+    names = (f"{base}_{digest[:length]}" for length in range(_SUFFIX, len(digest) + 1))
     return next(name for name in names if name not in taken)
-
-
-def _cut(name: str, size: int) -> str:
-    """Returns the beginning of a name that has at most this size in a file system."""
-    return name.encode()[:size].decode(errors="ignore")
 
 
 def _is_usable(name: str, reserved: frozenset[str]) -> bool:
@@ -149,6 +140,11 @@ def _identifier(text: str, fallback: str) -> str:
     if not name.isidentifier():
         name = re.sub(r"[^A-Za-z0-9_]", "", name).strip("_")
     return name if name.isidentifier() else fallback
+
+
+def _renamed(text: str, fallback: str, reserved: frozenset[str], taken: set[str]) -> str:
+    base = _identifier(text, fallback)
+    return _claim(base if _is_usable(base, reserved) else f"{base}_", taken, "_")
 
 
 def _claim(base: str, taken: set[str], separator: str) -> str:

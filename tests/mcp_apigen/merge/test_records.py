@@ -59,7 +59,6 @@ MANIFESTS: dict[str, Plant] = {
     "earlier version": manifest_of(lambda content: [each.pop("length") for each in content["modules"].values()]),
     "module elsewhere": manifest_of(lambda content: content["modules"].update({"../../x": content["modules"]["a"]})),
     "file elsewhere": manifest_of(lambda content: content["files"].update({"../../precious": "0"})),
-    "parked elsewhere": manifest_of(lambda content: content.update({"parked": {"/x/y": content["modules"]["a"]}})),
     "negative length": manifest_of(lambda content: content["modules"]["a"].update({"length": -1})),
     "list of modules": manifest_of(lambda content: content.update({"modules": [*content["modules"]]})),
 }
