@@ -70,8 +70,7 @@ class ClientConnection:
     """One connection to a server, from the first attempt to the reason why it ended; see `MCPClient` for its options.
 
     Attributes:
-        described: The server, with placeholders.
-        server_params: The same, as it was given.
+        described: The server, with placeholders, from `server_params`.
         env: The values of placeholders.
         limits: The time limits until it is established, and for requests of its lists. The owner enters `limits.scope`
             around the connection, whose end or deadline cancels it until it is established.
@@ -104,7 +103,7 @@ class ClientConnection:
     auth: "Authenticator | None" = None
     _cause: str | None = None
     _stream_error: str | None = None
-    _noise: str | None = None
+    _noise: str = ""
     _received: MemoryObjectSendStream[SessionMessage] | None = None
     _stderr: ServerStderr | None = None
 
@@ -134,9 +133,9 @@ class ClientConnection:
     def sends_version_probe(self) -> bool:
         """Whether the client first asks for the protocol's version, as of protocol version 2026-07-28.
 
-        Not with stdio: a server that doesn't expect it may exit, like those that use rmcp
-        (https://github.com/0xMassi/webclaw/issues/107), or stop answering, like those that use the Python SDK 1.2. Nor
-        with SSE, which is older than the probe. HTTP servers answer every request.
+        HTTP servers answer every request, but stdio servers may exit, like those that use rmcp
+        (https://github.com/0xMassi/webclaw/issues/107), or stop answering, like those that use the Python SDK 1.2. SSE
+        is older than the probe.
         """
         return isinstance(self.server, RemoteParams) and self.server.kind == "http"
 
@@ -151,13 +150,12 @@ class ClientConnection:
         Raises:
             MCPServerError: If the command of a stdio server does not exist, or lies where code can write.
         """
-        server = self.server
-        if isinstance(server, RemoteParams):
-            return self._remote(server)
-        return self._stdio(await asyncio.to_thread(self._hardened, server))
+        if isinstance(self.server, RemoteParams):
+            return self._remote(self.server)
+        return self._stdio(await asyncio.to_thread(self._hardened, self.server))
 
     def mark_ended(self, cause: str | None = None, *, deliberate: bool = False) -> None:
-        """Notes that the connection has ended, and the cause, if known. Only the first call counts."""
+        """Records that the connection has ended, and the cause, if known. Only the first call counts."""
         if self.ended.is_set():
             return
         self._cause, self.deliberate = cause, deliberate
@@ -166,7 +164,7 @@ class ClientConnection:
             self.limits.scope.cancel()
 
     def mark_closed(self, exc: Exception | None = None) -> None:
-        """Notes that the SDK's client is closed, and what it raised, which counts unless a better cause is known."""
+        """Records that the SDK's client is closed, and what it raised, unless a better cause is known."""
         if exc is None:
             if not self.established and not self.ended.is_set():
                 self._cause = f"no response within {self.connect_timeout:g} s"
@@ -212,7 +210,7 @@ class ClientConnection:
     def explain(self, what: str) -> str:
         """Returns a message that says `what` happened to which server, why, and the server's last lines on stderr."""
         text = f"{what} {self.label}: {self._reason()}"
-        if self._noise is not None:
+        if self._noise:
             text += f"; it wrote {self._noise!r} instead of an MCP message"
         if self._stderr is not None and self._stderr.last and not self.deliberate:
             lines = self._stderr.last[-STDERR_LINES:]
@@ -230,9 +228,8 @@ class ClientConnection:
         return self._redactor.known(text)
 
     def note_noise(self, text: str) -> None:
-        """Notes what a server sent instead of a message."""
-        if self._noise is None:
-            self._noise = text[:MAX_LENGTH]
+        """Records what a server sent instead of a message; only the first text counts."""
+        self._noise = self._noise or text[:MAX_LENGTH]
 
     def plain(self, exc: BaseException | str) -> str:
         """Returns in plain words what an exception of the SDK or the HTTP library means."""

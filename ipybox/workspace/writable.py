@@ -102,8 +102,11 @@ class WritablePlaces:
 
     def _spellings(self, entries: Iterable[str]) -> tuple[str, ...]:
         """Returns entries of the settings as prefixes of paths, both as they are spelled and without links."""
-        paths = (os.path.abspath(self.workspace / os.path.expanduser(entry.removesuffix("**"))) for entry in entries)
-        return tuple(dict.fromkeys(_prefix(form) for path in paths for form in (path, real_path(path))))
+        prefixes: dict[str, None] = {}
+        for entry in entries:
+            path = os.path.abspath(self.workspace / os.path.expanduser(entry.removesuffix("**")))
+            prefixes |= {_prefix(path): None, _prefix(real_path(path)): None}
+        return tuple(prefixes)
 
 
 def is_below(path: str, directory: str) -> bool:

@@ -10,7 +10,6 @@ If the inputs of a package are unchanged, nothing needs to be generated.
 import json
 import re
 import sys
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -62,7 +61,8 @@ def meaning_hash(tool: ToolSpec) -> str | None:
 def _said(schema: Any) -> Any:
     """Returns a schema in which each list that has no order is a sorted list of hashes.
 
-    Only keywords of schemas count, not equal names of properties, or within values such as defaults.
+    Texts would be sorted again at each level. Only keywords of schemas count, not equal names of properties, or within
+    values such as defaults.
     """
     if not is_object(schema):
         return schema
@@ -71,9 +71,9 @@ def _said(schema: Any) -> Any:
         if keyword == "default":
             value = _default(value, schema)
         elif keyword in _SCHEMAS and isinstance(value, list):
-            value = _unordered(map(_said, elements(value)))
+            value = sorted(map(_hash, map(_said, elements(value))))
         elif keyword in _VALUES and isinstance(value, list):
-            value = _unordered(elements(value))
+            value = sorted(map(_hash, elements(value)))
         elif keyword in _SCHEMA:
             value = _said(value)
         elif keyword in _SCHEMAS_BY_NAME and is_object(value):
@@ -86,7 +86,7 @@ def _default(value: Any, schema: Schema) -> Any:
     if isinstance(value, str) and _WORDS.fullmatch(value):
         return ",".join(sorted(re.split(", ?", value)))
     if isinstance(value, list) and _is_of_sets(schema):
-        return _unordered(elements(value))
+        return sorted(map(_hash, elements(value)))
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return cast(Any, value)
@@ -97,11 +97,6 @@ def _is_of_sets(schema: Schema) -> bool:
     alternatives = [schema, *objects(schema.get("anyOf")), *objects(schema.get("oneOf"))]
     arrays = [each for each in alternatives if "array" in strings(mapping(each).get("type"))]
     return bool(arrays) and all(each.get("uniqueItems") is True for each in arrays)
-
-
-def _unordered(items: Iterable[Any]) -> list[str]:
-    # Hashes, so that the text of nested lists is not sorted again at each level.
-    return sorted(map(_hash, items))
 
 
 def _hash(value: Any) -> str:

@@ -32,16 +32,18 @@ class ToolModules(list[str]):
         """Compares a package with the one that it replaces, if there was one; the same tools have not changed."""
         tools = package.modules
         super().__init__(tools)
-        old = tools if before is None else before.modules
         self.server_name = ""
         self.wire_names = {name: record.tool for name, record in tools.items()}
         self.new = new
         self.unknown = unknown
-        self.added = tuple(name for name in tools if name not in old)
-        self.removed = tuple(name for name in old if name not in tools)
-        # Without a hash it is unknown what a tool says. A module that now belongs to another tool has changed.
-        hashes = {name: record.meaning for name, record in tools.items() if name in old and before is not None}
-        self.changed = tuple(name for name, said in hashes.items() if said is None or said != old[name].meaning)
+        self.added = self.removed = self.changed = ()
+        if before is not None:
+            old = before.modules
+            self.added = tuple(name for name in tools if name not in old)
+            self.removed = tuple(name for name in old if name not in tools)
+            # Without a hash it is unknown what a tool says. A module that now belongs to another tool has changed.
+            same = [(record.meaning, old[name].meaning, name) for name, record in tools.items() if name in old]
+            self.changed = tuple(name for said, said_before, name in same if said is None or said != said_before)
         self.kept: dict[str, str] = {}
         self.advice: list[str] = []
 

@@ -65,7 +65,6 @@ def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
     if wrap and len(text) > _MAX_DOCSTRING:
         text = text[:_MAX_DOCSTRING] + "…"
     text = inspect.cleandoc(re.sub(r"\r\n?", "\n", text))
-    margin = " " * indent
     lines: list[str] = []
     for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", text).strip().split("\n"):
         escaped = _escape(line.rstrip())
@@ -83,7 +82,7 @@ def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
         return []
     lines[0] = ('""" ' if lines[0].startswith('"') else '"""') + lines[0]
     lines[-1] += ' """' if lines[-1].endswith('"') else '"""'
-    return [f"{margin}{line}" if line else "" for line in lines]
+    return textwrap.indent("\n".join(lines), " " * indent).split("\n")
 
 
 def commented(line: str, text: str) -> str | None:
