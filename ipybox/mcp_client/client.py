@@ -1,12 +1,11 @@
 """A client of one MCP server: parameters → transport → session.
 
 An owner task per client enters and leaves the SDK's client, because anyio's cancel scopes require that one task does
-both. So any task may close the client, and any task may call it. When the connection ends for any reason
-(`connection.py`), the owner leaves the SDK's client: calls in flight fail, the server's process and pipes close, and
-`wait_closed` returns.
+both; any task may close the client or call it. When the connection ends for any reason (`connection.py`), the owner
+leaves the SDK's client: calls in flight fail, the server's process and pipes close, and `wait_closed` returns.
 
 All errors surface as ipybox's exceptions. Stopping is bounded: the guard ends a server within `process_guard.EXIT_GRACE
-+ TERM_GRACE`, and the SDK escalates if even that fails.
++ TERM_GRACE`, and the transport escalates if even that fails.
 """
 
 import asyncio
@@ -53,16 +52,14 @@ _T = TypeVar("_T")
 
 
 class MCPClient:
-    """A connection to the MCP server that `server_params` describe, open while the context is.
+    """A connection to the MCP server that `server_params` describe, open while the context is; it can be entered once.
 
     Args:
-        server_params: `{"command", "args"?, "env"?, "cwd"?}` for a stdio server, which is started, or
-            `{"url", "headers"?, "type"?, "oauth"?}`. A URL with `/mcp` in its path means Streamable HTTP, one with
-            `/sse` SSE; `type` ("http" or "sse") overrides. `${NAME}` in any value is replaced by the
-            environment variable when the client is entered, or by its value in `variables`.
+        server_params: See `params.py`. `${NAME}` in any value is replaced by the environment variable when the client
+            is entered, or by its value in `variables`.
         connect_timeout: Seconds until the server must have answered, its start included.
-        sign_in: Shows a person the URL at which to sign in, if a remote server requires that (OAuth), and may then wait
-            for as long as that takes. Without it, stored sign-ins are used, and renewed silently.
+        sign_in: Shows a person the URL at which to sign in to a remote server (OAuth), and may wait for the person.
+            Without it, stored sign-ins are used, and renewed silently.
         variables: Values of placeholders that the environment lacks.
         places: The places that code can write, from which a stdio server loads nothing; by default the working
             directory.
@@ -70,9 +67,8 @@ class MCPClient:
 
     Raises:
         ValueError: If the parameters have a wrong shape; the message names the key.
-
-    Entering it raises `MissingVariableError` or, for every other failure, `MCPServerError`. It can be
-    entered once.
+        MissingVariableError: On entering, if a placeholder has no value.
+        MCPServerError: On entering, for every other failure.
     """
 
     def __init__(
@@ -228,12 +224,7 @@ class MCPClient:
         return tool_result(await self._request(client.call_tool(tool_name, tool_args)))
 
     async def run(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
-        """Calls a tool and returns the value of its result; see `tool_value`.
-
-        Raises:
-            ToolRunnerError: If the tool fails or the server rejects the call; contains the server's text.
-            MCPConnectionLost: If the connection ends before the response.
-        """
+        """Calls a tool and returns the value of its result; raises what `call` and `tool_value` raise."""
         return tool_value(await self.call(tool_name, tool_args))
 
     async def _own(self) -> None:
@@ -309,17 +300,15 @@ class MCPClient:
 
 
 async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
-    """Replaces the SDK's check of a result against the tool's output schema.
+    """Replaces the SDK's check of a result against the tool's output schema, which could take years.
 
-    The server chooses both: a pattern such as `^(a+)+$`, references or unique items could keep the event loop busy for
-    years. The `Result` of a generated module checks the types in the kernel, where a cell's timeout ends the check.
+    The server chooses both, and so a pattern such as `^(a+)+$`. The `Result` of a generated module checks the types in
+    the kernel, where a cell's timeout ends the check.
     """
 
 
 def tool_value(result: ToolResult) -> dict[str, Any] | str | None:
-    """Returns the value of a tool's result.
-
-    That is its structured content if there is any, else its text blocks joined by newlines, or None if it has neither.
+    """Returns a result's structured content, else its text blocks joined by newlines, or None if it has neither.
 
     Raises:
         ToolRunnerError: If the result is an error; contains its text.

@@ -1,7 +1,6 @@
 """The transport below an MCP session, and the reason why it ended. `MCPClient` owns one `ClientConnection`.
 
-`ClientConnection.transport` returns the transport for the SDK's client. Every possible end of a connection is reported
-to `ClientConnection.mark_ended`, where the first cause wins:
+Every possible end of a connection is reported to `ClientConnection.mark_ended`, where the first cause wins:
 
     stdio    the server's stdout ended; the guard's last line on stderr says how (`process_guard.py`)
     http     only this process ends it, because each request has a connection of its own
@@ -9,8 +8,7 @@ to `ClientConnection.mark_ended`, where the first cause wins:
 
 A POST that fails is the end of its request only (`http_client.py`), unless the server can't be reached at the start.
 
-Messages name the server with its placeholders, and the values of placeholders are removed from all texts of servers
-and libraries.
+Messages name the server with its placeholders; their values are removed from all texts of servers and libraries.
 """
 
 import asyncio
@@ -177,13 +175,10 @@ class ClientConnection:
         self.mark_ended(self._cause)
 
     def failure_of(self, exc: MCPError) -> PostFailure | None:
-        """Returns why a request got no answer; None if the error is the server's answer.
-
-        The SDK's code alone is not enough: servers also answer with its CONNECTION_CLOSED (-32000).
-        """
+        """Returns why a request got no answer; None if the error is the server's answer."""
         if isinstance(exc.error.data, PostFailure):
             return exc.error.data
-        if exc.code != CONNECTION_CLOSED:
+        if exc.code != CONNECTION_CLOSED:  # with which servers answer, too
             return None
         if exc.message == "Connection closed":
             self.mark_ended()
@@ -253,7 +248,7 @@ class ClientConnection:
 
     @asynccontextmanager
     async def _observed(self, messages: Any) -> AsyncGenerator[Any]:
-        """Yields the stream of a server's messages, to which `add_message` adds some; notes when it ends."""
+        """Yields the stream of a server's messages, to which `add_message` adds some."""
         self._received, observed = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_on, messages, self._received)

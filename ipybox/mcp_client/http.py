@@ -1,19 +1,12 @@
 """Limits what a remote MCP server can make the host do over HTTP: where requests go, and what responses may cost.
 
 A server's metadata name authorization servers, and those name further URLs. Requests follow them only as near to this
-machine as the MCP server itself is (`Reach`):
+machine as the MCP server itself is (`Zone`, `Reach`). The address of the connection matters, because DNS may answer
+differently each time: it is checked when the connection is made, before anything is sent on it. Behind a proxy, which
+resolves names itself, only hosts that are addresses can be checked.
 
-    this machine            where it is, everything
-    a link-local address    link-local addresses (metadata services of clouds), private networks, the internet
-    a private network       private networks, the internet
-    the internet            the internet
-
-The address of the connection matters, not the name: DNS may answer differently each time. It is checked when the
-connection is made, before anything is sent on it. Behind a proxy, which resolves names itself, only hosts that are
-addresses can be checked.
-
-Responses are decoded and checked before the SDK parses them: their bytes, those of each event of an event stream, and
-the number of their values. They are decoded as UTF-8, whatever their headers say: Python has codecs that take minutes.
+Responses are decoded as UTF-8, whatever their headers say, because Python has codecs that take minutes. The bytes of a
+response or an event, and the number of its values, are checked before the SDK parses it.
 
 All of this is in hooks of the HTTP library, through which each request passes, including those of sign-ins.
 """
@@ -40,10 +33,7 @@ _LONGEST_END = 4
 
 
 def trusted_authorities() -> ssl.SSLContext:
-    """Returns the TLS settings of httpx2, loaded again only when the environment names other authorities.
-
-    httpx2 would load them for each client, even for a URL without TLS: that takes 20 ms.
-    """
+    """Returns the TLS settings of httpx2, which would load them for each client, even without TLS, in 20 ms."""
     return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
@@ -53,7 +43,7 @@ def _loaded(_file: str | None, _directory: str | None) -> ssl.SSLContext:
 
 
 class Zone(IntEnum):
-    """Where an address is, from far to near."""
+    """Where an address is, from far to near; metadata services of clouds are link-local."""
 
     INTERNET = 0
     PRIVATE = 1

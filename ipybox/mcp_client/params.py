@@ -19,7 +19,7 @@ from ipybox.support.placeholders import variables
 
 Kind = Literal["stdio", "http", "sse"]
 
-# Without regard to case, hyphens and underscores: configurations of other clients have `streamableHttp`, too.
+# Regardless of case, hyphens and underscores: other clients write `streamableHttp`.
 _KINDS: dict[str, Kind] = {"stdio": "stdio", "http": "http", "streamablehttp": "http", "sse": "sse"}
 _KIND_NAMES = ("http", "sse", "stdio", "streamable-http")
 _STDIO_KEYS = ("command", "args", "env", "cwd", "type", "transport")

@@ -1,9 +1,8 @@
 """The application's own record of a registered server and its package: hashes of both, the seal, and module names.
 
-Code in a kernel can change the package, and restore an earlier one; it can't change the user's state directory. So only
-the last registration in one place under one name is trusted. The file is also the lock for generating the package.
-
-The first line has the hashes and the seal, and can be read without the lock. The second has the modules as JSON.
+Code in a kernel can change the package, and restore an earlier one, but not the user's state directory. So only the
+last registration in one place under one name is trusted. The file is also the lock for generating the package. Its
+first line contains the hashes and the seal, and can be read without the lock; the second, the modules as JSON.
 """
 
 import fcntl

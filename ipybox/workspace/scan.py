@@ -162,7 +162,7 @@ def _matching(directory: str, matchers: Sequence[re.Pattern[str]], top: str) -> 
 
 
 def _leads_out(entry: os.DirEntry[str], root: str) -> bool:
-    """Returns whether this is a link to a directory elsewhere: code could make the next start hide all of `/usr`."""
+    """Returns whether this is a link to a directory elsewhere, by which code could make a start hide all of `/usr`."""
     try:
         return entry.is_symlink() and entry.is_dir() and not is_below(real_path(entry.path), root)
     except OSError:

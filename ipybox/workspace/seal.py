@@ -1,13 +1,12 @@
 """Seals on the launch parameters of MCP servers.
 
 A generated package carries its server's parameters, and kernel code can change them. The seal is an HMAC of the
-server's name, its parameters and the directory of their registration, with a key that stays on the host. So the tool
-server knows parameters that were registered, and in its own workspace.
+server's name, its parameters and the directory of their registration, with a key that stays on the host:
 
     <directory, relative to that in which it was made>:<HMAC-SHA256, hexadecimal>
 
-A seal is valid until something else is registered in that place under that name: code can keep a copy of a package,
-which would otherwise represent parameters that the user has since replaced.
+It is valid until something else is registered in that place under that name, because code can keep a copy of a package
+whose parameters the user has since replaced.
 """
 
 import hashlib

@@ -44,8 +44,8 @@ class Agreement:
 class TrustStore:
     """Remembers which files of one workspace a person trusts.
 
-    The caller vouches for content with some hashes, such as `ipybox docker` in a container, where the state directory
-    lies in the workspace.
+    The caller vouches for content with some hashes: `ipybox docker` does where the state directory lies in the
+    workspace.
     """
 
     def __init__(self, workspace: Path, vouched: Collection[str] = ()):

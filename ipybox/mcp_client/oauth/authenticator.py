@@ -1,15 +1,10 @@
 """Decides when ipybox signs in to a remote server, and with which of the SDK's flows.
 
-A request is sent with the stored access token. Before that, if the token has expired, or after that, if the server
-rejects it, the first of these that helps is tried, each once:
-
-    another process has renewed it      its tokens are used
-    there is a refresh token            it is refreshed, silently
-    a person may be asked, or is not    a new grant starts
-    needed (client credentials)
-
-Otherwise the request fails, and the server's challenge is stored: it answers the first request of the next connection
-that may ask a person. So registering a server again leads to a sign-in even if only some tools need one.
+A request is sent with the stored access token. If that has expired, or the server rejects it, ipybox uses the tokens
+of another process that has renewed them, or else the refresh token, or else starts a new grant, if a person may be
+asked or is not needed (client credentials). Otherwise the request fails, and the server's challenge is stored: it
+answers the first request of the next connection that may ask a person. So registering a server again leads to a sign-in
+even if only some tools need one.
 
 The flows' own requests use a separate client: no header of the parameters goes to an authorization server, and they
 time out. They go no nearer to this machine than the server is (`http.py`). Tokens go only to the server's origin.
@@ -44,10 +39,9 @@ _MESSAGE_LENGTH = 500
 
 
 class Authenticator(httpx2.Auth):
-    """Signs the requests to one server.
+    """Signs the requests to one server, whose placeholders are replaced.
 
     Args:
-        server: The server; its placeholders are replaced.
         sign_in: Shows a person where to sign in; None to ask no person.
         waiting: Returns a context for the time that a person needs.
         reach: Where the requests of a flow may go.
@@ -184,15 +178,10 @@ class Authenticator(httpx2.Auth):
         self._file.write(self._grant)
 
     async def _drive(self, provider: OAuthClientProvider, request: httpx2.Request, challenge: Challenge | None) -> int:
-        """Runs the part of an SDK flow that is about tokens, without the request itself.
+        """Runs the part of an SDK flow that is about tokens, and returns the status of the last response.
 
-        Args:
-            provider: Has the flow.
-            request: The request that needs the token; it is not sent.
-            challenge: The response to it; None for only the steps before the request.
-
-        Returns:
-            The status of the last response.
+        The request that needs the token is not sent; `challenge` is the response to it, or None to run only the steps
+        before it.
         """
         status = 0
         hooks = bounded(self._reach, is_server=False, max_bytes=_MAX_BYTES)

@@ -42,24 +42,18 @@ class Challenge(BaseModel):
 
 
 class StoredGrant(BaseModel):
-    """The grant of a server and its authorization server.
+    """The grant of a server and its authorization server."""
 
-    Attributes:
-        resource: The server's URL; the token is for no other one (RFC 8707).
-        tokens: The access token, and the rest of its response.
-        expires_at: When the access token expires, in seconds since the epoch, if known.
-        client: The registration of ipybox as a client, including the issuer.
-        authorization_server: Its metadata, which contain the address for refreshing tokens.
-        protected_resource: The metadata of the server.
-        challenge: A response to a call that needs a sign-in.
-    """
-
+    #: The server's URL; the token is for no other one (RFC 8707).
     resource: str
     tokens: OAuthToken | None = None
+    #: When the access token expires, in seconds since the epoch, if known.
     expires_at: float | None = None
+    #: The registration of ipybox as a client, including the issuer.
     client: OAuthClientInformationFull | None = None
     authorization_server: OAuthMetadata | None = None
     protected_resource: ProtectedResourceMetadata | None = None
+    #: A response to a call that needs a sign-in.
     challenge: Challenge | None = None
 
     @property
@@ -85,12 +79,7 @@ class StoredGrant(BaseModel):
 
 
 class GrantFile:
-    """The file of one server's grant, for one client.
-
-    Args:
-        server_url: The server's URL.
-        params: The user's parameters: a different client or issuer has different tokens.
-    """
+    """The file of one server's grant, for one client: a different client or issuer has different tokens."""
 
     def __init__(self, server_url: str, params: OAuthParams):
         self._resource = resource_url_from_server_url(server_url)
@@ -111,11 +100,7 @@ class GrantFile:
         return grant if grant.resource == self._resource else StoredGrant(resource=self._resource)
 
     def write(self, grant: StoredGrant) -> None:
-        """Replaces the file.
-
-        Raises:
-            OSError: If it can't be written.
-        """
+        """Replaces the file; raises an OSError if it can't be written."""
         self._make_directory()
         replace_private(self.path, grant.model_dump_json(exclude_none=True))
 
