@@ -29,7 +29,7 @@ from ipybox.mcp_client.answers import MAX_TOOLS, ToolList, ToolResult, repair_an
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
-from ipybox.mcp_client.params import parse_params
+from ipybox.mcp_client.params import RemoteParams, parse_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.support.bounded_json import ListingLimit, check_message
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
@@ -241,14 +241,20 @@ class MCPClient:
             self._error = exc
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
-        """Connects, and stays until the connection ends; returns it if connecting failed."""
+        """Connects, and stays until the connection ends; returns it if connecting failed.
+
+        With a `probe`, the client first asks for the protocol's version, as of protocol version 2026-07-28.
+        """
         connection = self._connection = ClientConnection(*self._options, TimeLimits(deadline))
+        # HTTP servers answer every request, but stdio servers may exit (https://github.com/0xMassi/webclaw/issues/107),
+        # or stop answering, like those that use the Python SDK 1.2. SSE is older than the probe.
+        probe = probe or (isinstance(connection.server, RemoteParams) and connection.server.kind == "http")
         failure: Exception | None = None
         with connection.limits.scope:
             try:
                 async with Client(
                     await connection.transport(),
-                    mode="auto" if probe or connection.sends_version_probe else "legacy",
+                    mode="auto" if probe else "legacy",
                     cache=None,
                     message_handler=self._note_change,
                 ) as client:

@@ -128,16 +128,6 @@ class ClientConnection:
         return redactor
 
     @property
-    def sends_version_probe(self) -> bool:
-        """Whether the client first asks for the protocol's version, as of protocol version 2026-07-28.
-
-        HTTP servers answer every request, but stdio servers may exit, like those that use rmcp
-        (https://github.com/0xMassi/webclaw/issues/107), or stop answering, like those that use the Python SDK 1.2. SSE
-        is older than the probe.
-        """
-        return isinstance(self.server, RemoteParams) and self.server.kind == "http"
-
-    @property
     def server_exited(self) -> bool:
         """Whether this is a stdio server that is known to have ended by itself."""
         return isinstance(self.server, StdioParams) and self.ended.is_set() and not self.deliberate

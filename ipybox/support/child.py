@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import deque
 from contextlib import suppress
+from functools import partial
 
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
@@ -62,7 +63,7 @@ class StderrLines:
         reader = asyncio.StreamReader()
         try:
             self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb")
+                partial(asyncio.StreamReaderProtocol, reader), os.fdopen(read_end, "rb")
             )
         except BaseException:
             os.close(write_end)

@@ -66,16 +66,9 @@ def demands(schema: Schema, kinds: list[str]) -> set[str]:
 def limiting(schema: Schema, kind: str) -> set[str]:
     """The keywords that limit the values of a kind: all that demand something and say nothing of their parts."""
     limits = schema.keys() & OF_KIND[kind] - _PARTS
-    for name in [*limits]:
-        value = schema[name]
-        if isinstance(value, bool):
-            # In draft 4, `exclusiveMinimum` is a flag of `minimum`.
-            idle = name.startswith("exclusive") or (name == "uniqueItems" and not value)
-        else:
-            idle = value == 0 and name in ("minLength", "minItems", "minProperties")
-        if idle:
-            limits.remove(name)
-    return limits
+    flags = {"uniqueItems", "exclusiveMinimum", "exclusiveMaximum"}  # the latter two in draft 4
+    idle = {name for name in flags & limits if schema[name] is False}
+    return limits - idle - {name for name in {"minLength", "minItems", "minProperties"} & limits if schema[name] == 0}
 
 
 def string_limits(schema: Schema) -> Constraints:
@@ -103,18 +96,14 @@ def at_most(limits: Constraints, size: int) -> Constraints:
 
 def number_limits(schema: Schema, *, integral: bool) -> Constraints:
     """The bounds of a number, and the step of an integer."""
-    lower, upper = schema.get("minimum"), schema.get("maximum")
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    # In draft 4 these are flags that make the other keywords exclusive.
-    above, lower = (lower, None) if above is True else (above, lower)
-    below, upper = (upper, None) if below is True else (below, upper)
     limits: list[tuple[str, Any]] = []
-    for name, value, rounded in (
-        ("ge", lower, math.ceil),
-        ("gt", above, math.floor),
-        ("le", upper, math.floor),
-        ("lt", below, math.ceil),
+    for name, keyword, rounded in (
+        ("ge", "minimum", math.ceil),
+        ("gt", "exclusiveMinimum", math.floor),
+        ("le", "maximum", math.floor),
+        ("lt", "exclusiveMaximum", math.ceil),
     ):
+        value = schema.get(keyword)
         if is_number(value) and abs(value) < _UNREADABLE:
             limits.append((name, rounded(value) if integral or value == int(value) else value))
     step = schema.get("multipleOf")

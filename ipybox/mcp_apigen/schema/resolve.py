@@ -49,10 +49,8 @@ class Resolver:
         if not is_object(root):
             raise SchemaError("the schema is not a JSON object")
         self.root = root
-        dialect = str(root.get("$schema", ""))
         #: Until draft 7, keywords next to a `$ref` are ignored.
-        self.ref_alone = re.search("draft-0[3467]", dialect) is not None
-        self._id_keyword = "id" if re.search("draft-0[34]", dialect) else "$id"
+        self.ref_alone = re.search("draft-0[3467]", str(root.get("$schema", ""))) is not None
         # Schemas below one with an id of its own, where pointers start.
         self._apart: set[int] = set()
         #: The identities of the parts of the original schema.
@@ -198,7 +196,10 @@ class Resolver:
                 chars += len(value)
             elif is_object(value):
                 chars += sum(map(len, map(str, value)))
-                apart = apart or (depth > 0 and self._has_id(value))
+                name = "" if self.ref_alone and "$ref" in value else value.get("$id")
+                # Until draft 7, a fragment alone was what `$anchor` is since.
+                if depth > 0 and isinstance(name, str) and name[:1] not in ("", "#"):
+                    apart = True
                 if apart:
                     self._apart.add(id(value))
                 self.written.add(id(value))
@@ -207,11 +208,6 @@ class Resolver:
                 stack += zip(elements(value), repeat(depth + 1), repeat(apart), strict=False)
             if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
                 raise SchemaError("the schema is too deep or too large")
-
-    def _has_id(self, schema: Schema) -> bool:
-        name = schema.get(self._id_keyword)
-        # Until draft 7, keywords next to a `$ref` are ignored, and a fragment alone was what `$anchor` is since.
-        return isinstance(name, str) and name[:1] not in ("", "#") and not (self.ref_alone and "$ref" in schema)
 
 
 def _step(value: Any, key: str) -> Any:
