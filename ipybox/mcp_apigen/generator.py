@@ -49,11 +49,7 @@ def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
 
 
 def write_package(place: Path, files: dict[str, str], *, untrusted_root: Path | None = None) -> ToolModules:
-    """Writes a package of the files of `render_package` to `place`, and replaces a generated one.
-
-    Raises:
-        FileExistsError: If something that was not generated is there, or too many files.
-    """
+    """Writes a package of the files of `render_package` to `place`, as `generate_package` does."""
     with _held(place, untrusted_root) as (parent, record):
         return _write(parent, record, place, files)
 

@@ -135,8 +135,7 @@ class ClientConnection:
     async def transport(self) -> Transport:
         """Returns the transport for the SDK's client; it starts the server when entered.
 
-        Raises:
-            MCPServerError: If the command of a stdio server does not exist, or lies where code can write.
+        A command that does not exist, or lies where code can write, is an MCPServerError.
         """
         if isinstance(self.server, RemoteParams):
             return self._remote(self.server)

@@ -25,12 +25,7 @@ _TRANSPORT_ERRORS: dict[type[Exception], str] = {
 
 
 def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
-    """Returns in plain words what an exception of the SDK or the HTTP library means.
-
-    Args:
-        exc: The exception, which is not a group; a text is returned unchanged.
-        connect_timeout: Seconds until the server was given to accept a connection.
-    """
+    """Returns in plain words what an exception of the SDK or the HTTP library means, which is not a group."""
     match exc:
         case str():
             return exc

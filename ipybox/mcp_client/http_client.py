@@ -62,14 +62,10 @@ Outcome = Literal["unsent", "unknown", "refused", "expired"]
 
 @dataclass(frozen=True)
 class PostFailure:
-    """Why a message could not be posted, or got no answer.
-
-    Attributes:
-        outcome: What is known of the request.
-        reason: The status and the reason that the server gives, or the exception of the HTTP library.
-    """
+    """Why a message could not be posted, or got no answer."""
 
     outcome: Outcome
+    #: The status and the reason that the server gives, or the exception of the HTTP library.
     reason: str | Exception
 
 

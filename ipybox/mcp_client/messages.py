@@ -60,11 +60,7 @@ def encode(message: Wire) -> bytes:
 
 
 def validated(message: Wire) -> JSONRPCMessage:
-    """Returns the SDK's form of a message.
-
-    Raises:
-        ValueError: If it is not a message.
-    """
+    """Returns the SDK's form of a message; a ValueError says that it is none."""
     return jsonrpc_message_adapter.validate_python(message, by_name=False)
 
 

@@ -29,11 +29,7 @@ _REPORT = printable(process_guard.REPORT)
 
 
 class ServerStderr(StderrLines):
-    """Keeps what explains a failure of a server: no frames of tracebacks, and no downloads.
-
-    Args:
-        log: Called with each line.
-    """
+    """Keeps what explains a failure of a server: no frames of tracebacks, and no downloads. `log` gets each line."""
 
     def __init__(self, log: Callable[[str], None]):
         super().__init__("MCP server")

@@ -8,16 +8,10 @@ import anyio
 
 
 class TimeLimits:
-    """The limits that hold for one connection.
-
-    Attributes:
-        scope: Is cancelled at the deadline for the start of the connection.
-
-    Args:
-        deadline: When the connection must be there, on anyio's clock.
-    """
+    """The limits of one connection, which must be there at the deadline, on anyio's clock."""
 
     def __init__(self, deadline: float):
+        #: Is cancelled at the deadline.
         self.scope = anyio.CancelScope(deadline=deadline)
         self._limits = {self.scope}
 

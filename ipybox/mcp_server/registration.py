@@ -31,17 +31,14 @@ ANSWER_TIMEOUT = 45.0
 
 _SIGN_IN = "sign_in"
 
+#: Generates a server's package: its name and parameters, how a person signs in, and what receives lines of progress.
 Generate = Callable[[str, dict[str, Any], SignIn, Callable[[str], None]], Awaitable["ToolModules"]]
 
 _Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
 
 
 class ServerRegistrar:
-    """Registers servers, and keeps the registrations that wait for a person.
-
-    `generate` generates the package of a server, from its name, its parameters, a function that shows a person where
-    to sign in, and a function that receives lines about the progress.
-    """
+    """Registers servers with `generate`, and keeps the registrations that wait for a person."""
 
     def __init__(self, generate: Generate):
         self._generate = generate
@@ -56,7 +53,7 @@ class ServerRegistrar:
     ) -> "ToolModules | InputRequiredResult":
         """Registers a server; returns its modules, or the form that asks its user to sign in.
 
-        Raises an MCPServerError if it fails, or the user has not signed in yet: the message contains the address.
+        If the user can't be asked, and has not signed in yet, an MCPServerError contains the address.
         """
         if "url" not in server_params:  # it never asks for a sign-in
             return await self._generate(server_name, server_params, open_in_browser, on_progress)
@@ -97,10 +94,7 @@ class ServerRegistrar:
 
 
 async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:
-    """Waits for the end, or as long as a request can; returns a form for the user, if there is one.
-
-    Raises an MCPServerError if the user declined to sign in.
-    """
+    """Waits for the end, or as long as a request can; returns a form for the user, if there is one."""
     shown = task.form
     form = shown or await task.next_form()
     if form is None or task.task.done():

@@ -29,14 +29,14 @@ class Registration:
     def __init__(self, fd: int):
         self._fd = fd
         lines = os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")
-        #: The hash of the inputs of the package, and the seal of the last registration; each may be empty.
-        self._manifest, self.origin, self.seal = _fields(lines[0])
+        #: The hash of the package's inputs at the last registration; it may be empty.
+        self._manifest, self.origin, _ = _fields(lines[0])
         try:
             modules: object = json.loads(lines[1])
         except (IndexError, ValueError, RecursionError):
             modules = None  # it was not written to its end
         #: The tool of each module that the package has or had, by the module's name.
-        self.modules = cast("dict[str, str]", modules) if isinstance(modules, dict) else {}
+        self.modules: dict[str, str] = cast("dict[str, str]", modules) if isinstance(modules, dict) else {}
 
     def is_of(self, manifest: bytes) -> bool:
         """Returns whether this is the manifest that was written last."""
@@ -47,10 +47,8 @@ class Registration:
 
         The modules add to those that are known: a name stays that of its tool, even if the server drops the tool.
         """
-        known = dict(self.modules)
-        for name in modules:
-            known.pop(name, None)
-        known |= modules
+        known = {name: tool for name, tool in self.modules.items() if name not in modules}
+        known.update(modules)
         known = dict(islice(known.items(), max(0, len(known) - MAX_MODULES), None))
         data = f"{hashlib.sha256(manifest).hexdigest()} {origin} {seal}\n{json.dumps(known)}\n".encode()
         os.pwrite(self._fd, data, 0)  # first, so that no reader finds it empty

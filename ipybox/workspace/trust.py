@@ -132,8 +132,7 @@ class TrustStore:
 def read_untrusted(file: Path, workspace: Path) -> bytes:
     """Returns the content of a file that code may have written, read once, without following links of the workspace.
 
-    Raises:
-        OSError: If it can't be read, or is not a regular file, or is larger than `MAX_SETTINGS`.
+    A file that is not regular, or is larger than `MAX_SETTINGS`, is an OSError.
     """
     with open_directory(file.parent, untrusted_root=workspace, create=False) as directory:
         return directory.read(file.name, MAX_SETTINGS)

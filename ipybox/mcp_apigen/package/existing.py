@@ -42,9 +42,7 @@ def read_package(parent: Directory, name: str, new: Mapping[str, str]) -> Existi
     """Reads the files of a package, if there is one, that are recorded in it, or that will be written again.
 
     A file is skipped if it is not regular, exceeds its new content by `MAX_FILE` bytes, or all together by `MAX_TOTAL`.
-
-    Raises:
-        FileExistsError: If the directory holds more than `MAX_NAMES` files.
+    More than `MAX_NAMES` files are a FileExistsError.
     """
     try:
         with parent.open(name) as package:

@@ -21,19 +21,15 @@ _FileName = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,200}$")]
 
 
 class ModuleRecord(BaseModel):
-    """A module as it was generated.
-
-    Attributes:
-        tool: The tool's own name.
-        meaning: Hash of what the tool's definition says (`meaning_hash`); None if it is nested too deeply to tell.
-        source: Hash of the generated text; the rest of the file is additions.
-        length: The bytes of the generated text.
-    """
+    """A module as it was generated."""
 
     model_config = ConfigDict(frozen=True)
 
+    #: The tool's own name.
     tool: str
+    #: Hash of what the tool's definition says (`meaning_hash`); None if it is nested too deeply to tell.
     meaning: str | None
+    #: Hash and bytes of the generated text; the rest of the file is additions.
     source: str
     length: NonNegativeInt
 
@@ -43,18 +39,15 @@ class ModuleRecord(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The record of a package.
-
-    Attributes:
-        server: The server's name.
-        modules: The modules of its tools, in the order of the tools.
-        files: Hashes of the other generated files.
-    """
+    """The record of a package."""
 
     model_config = ConfigDict(frozen=True)
 
+    #: The server's name.
     server: str
+    #: The modules of its tools, in the order of the tools.
     modules: dict[_FileName, ModuleRecord]
+    #: Hashes of the other generated files.
     files: dict[_FileName, str]
 
     @classmethod

@@ -32,11 +32,7 @@ class MergedPackage:
 
 
 def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
-    """Merges the old package into the new one.
-
-    Raises:
-        ValueError: If the new one has no valid manifest.
-    """
+    """Merges the old package into the new one."""
     manifest = Manifest.parse(new[MANIFEST].encode())
     if manifest is None:
         raise ValueError(f"the new {MANIFEST} is invalid")

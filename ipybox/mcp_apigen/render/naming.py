@@ -30,11 +30,7 @@ _SUFFIX = 6
 
 
 def package_name(server_name: str) -> str:
-    """Returns the name of a server's package: its own, with an underscore for each hyphen, dot and space.
-
-    Raises:
-        ValueError: If that is not an identifier, or is reserved.
-    """
+    """Returns a server's name with an underscore for each hyphen, dot and space, or raises a ValueError."""
     name = re.sub(r"[-. ]", "_", server_name) if re.match(r"\w", server_name) else server_name
     reserved = keyword.iskeyword(name) or name.startswith("__")
     if not name.isidentifier() or reserved or unicodedata.normalize("NFKC", name) != name:
@@ -45,15 +41,11 @@ def package_name(server_name: str) -> str:
 
 
 def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[str]:
-    """Module names for distinct tools, in the same order.
+    """Returns module names for distinct tools, in the same order.
 
-    A tool keeps the module that it has or had, so that no import ever gets another tool. If several tools would get
-    the same name, it is that of the tool that has it already; the others get a suffix made of their own name. So no
-    name depends on the order of the tools, or on the number of those with a suffix.
-
-    Args:
-        tool_names: The tools.
-        known: The tool of each module that the package has or had.
+    A tool keeps the module that it has or had, according to `known`, so that no import ever gets another tool. If
+    several new tools would get the same name, the tool with exactly that name gets it; the others get a suffix made of
+    their own name. So no name depends on the order of the tools, or on the number of those with a suffix.
     """
     bases = dict(zip(tool_names, map(_module_name, tool_names), strict=True))
     rivals = Counter(bases.values())

@@ -45,10 +45,9 @@ _MAX_NOTE = 100
 
 
 def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
-    """The model of an object schema, remarks on what could not be understood, and whether types express all of it.
+    """Returns the model of an object schema, remarks on what is not understood, and whether types express all of it.
 
-    Raises:
-        SchemaError: The schema is too large where it refers to itself, or not one of objects.
+    A schema that is too large where it refers to itself, or not one of objects, is a SchemaError.
     """
     schema = resolver.flat(resolver.root)
     kinds = strings(schema.get("type"))

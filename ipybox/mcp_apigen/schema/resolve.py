@@ -41,11 +41,7 @@ class Resolver:
     """Answers what a schema says when its references and `allOf` are taken into account."""
 
     def __init__(self, root: Any):
-        """Measures the whole schema, without recursion.
-
-        Raises:
-            SchemaError: It is not an object, or deeper or larger than the limits of this module.
-        """
+        """Measures the schema; a SchemaError says that it is no object, or exceeds the limits of this module."""
         if not is_object(root):
             raise SchemaError("the schema is not a JSON object")
         self.root = root
@@ -67,10 +63,9 @@ class Resolver:
         self._work = 0
 
     def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
-        """An equivalent schema without reference and `allOf`; the same object for the same schema.
+        """Returns an equivalent schema without reference and `allOf`; the same object for the same schema.
 
-        Raises:
-            UnresolvedReference: A reference is remote, dangling or refers to itself.
+        A reference that is remote, dangling or refers to itself is an UnresolvedReference.
         """
         key = id(schema)
         if key in trail or len(trail) > _MAX_CHAIN:
@@ -122,11 +117,7 @@ class Resolver:
         return bool(kinds) and set(kinds) <= set(strings(rest["type"]))
 
     def target(self, schema: Schema) -> Schema:
-        """The schema that another one's `$ref` names.
-
-        Raises:
-            UnresolvedReference: It is not a pointer to a schema in this document.
-        """
+        """Returns the schema that another one's `$ref` names; otherwise, it is an UnresolvedReference."""
         reference = str(schema["$ref"])
         start, *names = reference.split("/")
         found: Any = self.root if start == "#" and id(schema) not in self._apart else None

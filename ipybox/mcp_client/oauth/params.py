@@ -43,11 +43,7 @@ class OAuthParams:
 
 
 def parse_oauth(value: Any) -> OAuthParams:
-    """Checks the key `oauth`, with or without its placeholders.
-
-    Raises:
-        ValueError: Naming what is wrong, never a value, because values may be secret.
-    """
+    """Checks the key `oauth`, like `params.parse_params`."""
     if not isinstance(value, dict):
         raise ValueError("server_params['oauth'] must be a dict")
     given = cast("dict[Any, Any]", value)
