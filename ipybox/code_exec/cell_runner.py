@@ -1,7 +1,4 @@
-"""Runs the cells of one executor, one at a time, each with approvals, notices, a time limit and its audit event.
-
-`CodeExecutor` passes each cell to `CellRunner`, which gets the kernel from `KernelLifecycle`.
-"""
+"""Runs the cells of one executor, one at a time, each with approvals, notices, a time limit and its audit event."""
 
 import asyncio
 from collections import deque
@@ -34,12 +31,11 @@ STATE_LOST = (
     "The kernel died or was restarted before this cell: variables, imports and definitions from earlier cells are lost."
 )
 
-#: Why the state was lost, after `STATE_LOST`.
 NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} s (session_idle_timeout)."
 
 CANCELLED = "the execution was cancelled"
 
-#: Number of tool results that are kept, to recognize errors in the output that don't come from the sandbox.
+#: Number of tool results that are kept, to tell their errors from those of the sandbox.
 MAX_TOOL_TEXTS = 20
 
 
@@ -53,7 +49,7 @@ class Cell:
         approver: Asked about each tool call that no policy decides on.
         on_output: Called with each output, as it arrives.
         inputs: What to set before the code runs.
-        reported: The session's notices that came with the end of the execution, kept in case the consumer leaves early.
+        reported: The session's notices in the result, kept in case the consumer leaves before it gets them.
     """
 
     code: str
@@ -72,7 +68,7 @@ class Cell:
 
 
 async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> "Inputs | None":
-    """Returns what to set before the code of a cell runs, if anything; errors are those of `CodeExecutor.execute`."""
+    """Returns what to set before a cell's code runs, if anything; errors are those of `CodeExecutor.execute`."""
     for name, given in {"variables": cast(object, variables), "env": cast(object, env)}.items():
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{name} must be a dict, not {type(given).__name__}")
@@ -84,14 +80,7 @@ async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, s
 
 
 class CellRunner:
-    """Runs cells in turn.
-
-    Args:
-        kernel: The kernel of the executor.
-        recorder: Records the executions.
-        approvals: Decides on the tool calls of the cells.
-        tool_texts: The last texts that tools returned to the cell that is being executed.
-    """
+    """Runs cells in turn. `tool_texts` receives the last texts that tools return to the running cell."""
 
     def __init__(
         self,
@@ -107,7 +96,7 @@ class CellRunner:
         self._turn = DeadlineLock()
         #: The kernel that the last cell was executed in.
         self._kernel_id = ""
-        #: The kernel whose end needs no explanation: an error gave it, or ipybox interrupted the kernel.
+        #: The kernel whose end was explained by an error, or caused by ipybox.
         self._explained_id = ""
         #: The deadline of the cell that is being executed.
         self._deadline: Deadline | None = None
@@ -118,7 +107,7 @@ class CellRunner:
         return self._deadline is not None
 
     def note_expiry(self, seconds: float) -> None:
-        """Notes that the kernel is stopped because it was not used for so long; the next result says so."""
+        """Records that the kernel is stopped after being idle; the next result says so."""
         self._recorder.session("idle")
         if self._kernel_id:  # else no cell was executed, so there was no state
             self._kernel.notices.append(f"{STATE_LOST} {NOT_USED.format(seconds=seconds)}")
@@ -197,8 +186,12 @@ class CellRunner:
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
         if (cells := self._kernel.client_cells) is not None and cells.pending:
             await cells.until_none(cell.deadline)
-        client = await self._ready_kernel(cell.deadline)
-        self._kernel_id = client.kernel_id
+        client = await self._within(cell.deadline, self._kernel.ensure_kernel())
+        expected, self._kernel_id = self._kernel.expected_kernel_id, client.kernel_id
+        if client.kernel_id != expected:
+            self._recorder.session("restart")
+            self._kernel.notices.append(f"{STATE_LOST}{self._reason(expected)}")
+            self._kernel.expected_kernel_id = client.kernel_id
         async with self._approvals.cell(cell.approver):
             with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
                 output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
@@ -206,33 +199,15 @@ class CellRunner:
         record.succeed(result)
         return result
 
-    async def _ready_kernel(self, deadline: Deadline) -> "KernelClient":
-        """Returns a kernel that can run code; replaces a lost one, and adds a notice about the lost state.
-
-        Raises:
-            CodeExecutionError: If there is no kernel, and a new one can't be started.
-            TimeoutError: At the deadline; the replacement of the kernel goes on.
-        """
-        client = await self._within(deadline, self._kernel.ensure_kernel())
-        expected = self._kernel.expected_kernel_id
-        if client.kernel_id != expected:
-            self._recorder.session("restart")
-            self._kernel.notices.append(f"{STATE_LOST}{self._reason(expected)}")
-            self._kernel.expected_kernel_id = client.kernel_id
-        return client
-
     def _reason(self, kernel_id: str) -> str:
-        """Returns a sentence about why a kernel died between two cells, after a space; empty if it is not known."""
+        """Returns a space and why a kernel died between two cells; empty if unknown."""
         exceeded = self._kernel.gateway.exceeded.get(kernel_id)
         if exceeded is not None:
             return f" It died because {exceeded}."
         return f" It died{self._kernel.exit}." if self._kernel.exit and kernel_id != self._explained_id else ""
 
     def _expect_restarted_kernel(self, cell: Cell) -> bool:
-        """Marks the loss of state as reported if a timeout restarted the kernel: the timeout's message says so.
-
-        Returns whether it did.
-        """
+        """Returns whether a timeout restarted the kernel; then its message reports the lost state."""
         client = self._kernel.client
         if client is None or not client.alive or client.kernel_id == self._kernel.expected_kernel_id:
             return False
@@ -241,10 +216,7 @@ class CellRunner:
         return True
 
     async def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
-        """Returns the output with all notices: the session's, those about the output, and explanations of denials.
-
-        The session's notices then count as reported.
-        """
+        """Returns the output with its notices, explanations of denials, and the session's notices, now reported."""
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
         explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
@@ -261,7 +233,7 @@ class CellRunner:
         )
 
     async def _describe(self, exc: ExecutionError) -> str:
-        """Returns the message of an error. If a limit or the loss of a node ended the kernel, the message says so."""
+        """Returns the message of an error, with the limit or the loss of a node that ended the kernel."""
         if not isinstance(exc, KernelDiedError):
             return str(exc)
         self._explained_id = self._kernel_id
@@ -273,11 +245,7 @@ class CellRunner:
         return str(exc) if loss is None else f"{exc}: {loss}"
 
     async def _within(self, deadline: Deadline, kernel: "Awaitable[KernelClient]") -> "KernelClient":
-        """Returns a kernel that can run code.
-
-        Raises:
-            TimeoutError: At the deadline, also if the execution was cancelled.
-        """
+        """Returns a kernel that can run code; at the deadline, raises a TimeoutError, but its replacement goes on."""
         try:
             async with deadline.limit():
                 client = await kernel

@@ -1,7 +1,7 @@
 """The options of a `CodeExecutor`, written once, and values derived from them.
 
-`CodeExecutor` accepts the fields of `ExecutorConfig` as its parameters. The MCP server and the command line
-(`cli.option_table`) make an `ExecutorConfig`. An executor, its siblings and their `SharedRuntime` share one.
+`CodeExecutor` accepts the fields of `ExecutorConfig` as its parameters; the command line (`cli.option_table`) makes an
+`ExecutorConfig`. An executor, its siblings and their `SharedRuntime` share one.
 """
 
 import os
@@ -46,53 +46,51 @@ class ExecutorConfig:
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
         connect_timeout: Seconds in which an MCP server must start and answer.
         kernel_init_timeout: Seconds in which a new kernel must start and answer.
-        engine: Where kernels run: the command of an engine as a list of a program and its arguments, which runs
-            `python -m ipybox.node` on another machine, such as `srun`, or the name of an engine in the user's
-            `engines.yaml` (`docs/other-machines.md`). This machine by default. With an engine, this process imports no
-            module from the working directory from the first start on, and calls of tools need a seal.
+        engine: The name of an engine in the user's `engines.yaml` (`docs/other-machines.md`), or a command as a list,
+            such as one with `srun`, that runs `python -m ipybox.node` on another machine, where kernels run then. With
+            an engine, this process imports no module from the working directory after the first start, and tool calls
+            need a seal.
         queue_timeout: Seconds in which an engine must provide a node.
-        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. From the first start on, this process
+        sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. After the first start, this process
             imports no module from places that code can write, such as the working directory.
-        sandbox_config: A settings file for the sandbox, in the format of srt, or the name of a profile: `default` or
-            `workspace` (`ipybox.sandbox.settings.load_settings`). A file is trusted, wherever it is, and read only
-            once, when the executor is created.
+        sandbox_config: A sandbox settings file in srt's format, or the name of a profile: `default` or `workspace`
+            (`ipybox.sandbox.settings.load_settings`). A file is trusted, wherever it is, and read when the executor is
+            created.
         log_level: Logging level of the gateway process.
         working_dir: The kernel's working directory, by default that of this process.
-        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit. By
-            default, there is no limit, but in the sandbox the limit is half of the machine's memory.
+        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit, the
+            default without the sandbox, in which it is half of the machine's memory.
         cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
         process_limit: Number of concurrent processes, including the kernel; None for no limit.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as
             `example.org`, `*.example.org` or `example.org:443`.
         approval_policy: Rules for tool calls, or their file: allowed calls run, denied calls fail. Calls that the rules
             ask about go to the consumer of `stream`, or to the approver of `execute`.
-        approver: Decides on each tool call that no policy decides on, in executions without an approver of their own.
-            For `CodeExecutor.execute`, it is an asynchronous function that accepts or rejects an `ApprovalRequest`; for
-            `Executor`, a plain function that returns whether to accept it. By default, these calls are accepted if
-            there is no policy, and rejected if there is one. `CodeExecutor.stream` yields them instead.
-        approve_shell_cmds: Whether programs that code starts need a decision, as tool calls do: `!command`, `%%bash`,
+        approver: Decides on tool calls that no policy decides on, in executions without an approver of their own: an
+            async function that accepts or rejects an `ApprovalRequest`, or for `Executor`, a plain function that
+            returns whether to accept it. By default, these calls are accepted without a policy, and rejected with one.
+            `CodeExecutor.stream` yields them instead.
+        approve_shell_cmds: Whether programs that code starts need a decision like tool calls: `!command`, `%%bash`,
             `subprocess` and the like are calls of `ipybox.shell` or `ipybox.shell_magic`. A convenience: code can avoid
-            it, and only `sandbox` limits what programs can do. By default, they run without a question.
+            it, and only `sandbox` limits what programs can do.
         require_shell_escape: Whether code may start programs only with `!command`, `%%bash` and other magics, so that
             `subprocess` and the like fail. Requires `approve_shell_cmds`.
-        audit: The content of the audit log in the working directory: code and arguments of tool calls without secrets
-            (`full`), or only their hashes (`hash`). No log is written with `off`, the default. Or the log itself, which
-            can be shared.
+        audit: The content of the audit log in the working directory: code and tool arguments without secrets (`full`),
+            or only their hashes (`hash`); `off`, the default, for no log. Or the log itself, which can be shared.
         variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for variables that the environment
-            of this process does not set. The `.env` file of the working directory provides the values of all others;
-            it is read again whenever a server starts.
+            of this process does not set. Others come from the `.env` file of the working directory, which is read
+            whenever a server starts.
         tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
             `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
-        preload: Modules that kernels have imported from their start, such as `["pandas"]`, which all kernels of the
-            gateway share: an import of them takes no time, and their memory exists once. They come from the environment
-            or from installed packages, not from the working directory. A module that can't be imported, starts threads
-            or opens descriptors is not preloaded, which a notice of the first result says. Elsewhere than on Linux,
-            nothing is preloaded.
+        preload: Modules, such as `["pandas"]`, that every kernel has imported from its start (Linux). Kernels share
+            their memory, and importing them takes no time. They come from the environment or installed packages, not
+            from the working directory. A module that can't be imported, starts threads or opens descriptors is not
+            preloaded; the first result has a notice about it.
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
             about a third of the time. It has no session's token or variables, counts for no limit, and takes about
             20 MiB. The gateway makes it at its start, and when all its kernels are idle.
-        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`. Beyond that, the
-            oldest outputs are dropped, which the notebook says. With 0, nothing is kept, and no notebook can be made.
+        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`, which notes that
+            the oldest outputs are dropped. With 0, nothing is kept, and no notebook can be made.
 
     Raises:
         PolicyError: If the policy can't be read or is wrong.
@@ -151,10 +149,7 @@ class ExecutorConfig:
 
     @cached_property
     def untrusted_root(self) -> Path | None:
-        """The workspace, if code is confined to it or runs on another machine; None otherwise.
-
-        Then links in it are not followed, and calls of tools need a seal.
-        """
+        """The workspace if code is confined to it or remote: then tool calls need a seal, and no link is followed."""
         return self.workspace if self.sandbox or self.remote else None
 
     @property
@@ -164,7 +159,7 @@ class ExecutorConfig:
 
     @cached_property
     def new_gateway(self) -> "Callable[[GatewaySetup, AcceptedSocket, Callable[[JobEvent], object]], Gateway]":
-        """Creates gateways where kernels run: on this machine, or with an engine, whose name is looked up once.
+        """Creates gateways, on this machine or with the engine, whose name is looked up once.
 
         Raises:
             TypeError, ValueError: If there is no such engine, or it can't have a port.
@@ -187,7 +182,7 @@ class ExecutorConfig:
 
     @cached_property
     def images(self) -> Path:
-        """The directory for images that code displays."""
+        """The directory for displayed images."""
         if self.images_dir is not None:
             return Path(self.images_dir)
         return self._directory / "images"
@@ -214,11 +209,7 @@ class ExecutorConfig:
 
     @cached_property
     def limits(self) -> ResourceLimits:
-        """The resource limits of the kernels. By default, the memory limit of a sandbox depends on the machine.
-
-        Raises:
-            ValueError: If a limit is so low that no kernel can run.
-        """
+        """The resource limits of the kernels; raises a ValueError if one is so low that no kernel can run."""
         return ResourceLimits(
             memory=self.memory_limit or None,
             default_memory=self.sandbox and self.memory_limit is None,
@@ -227,7 +218,7 @@ class ExecutorConfig:
         )
 
     def file_transfer(self, allowed: Sequence[Path | str] = (".",)) -> "FileTransfer":
-        """Returns transfers with directories of the workspace.
+        """Returns what copies files to and from allowed directories of the workspace.
 
         Raises:
             ValueError: If a directory can't be allowed.
@@ -242,7 +233,7 @@ class ExecutorConfig:
 
     @property
     def writable_places(self) -> WritablePlaces:
-        """The places that code can write, and whose content the application does not trust."""
+        """The places that code can write, whose content the application does not trust."""
         return WritablePlaces(self.workspace, self.settings, remote=self.remote)
 
     @cached_property
@@ -268,7 +259,7 @@ class ExecutorConfig:
 
     @cached_property
     def functions(self) -> "FunctionTools | None":
-        """The functions that code can call; None without `tools`.
+        """The functions in `tools` that code can call.
 
         Raises:
             ValueError: If a function can't be a tool, or an MCP server has the name of their package.
@@ -283,7 +274,7 @@ class ExecutorConfig:
         return functions
 
     def session_history(self, audit: "AuditLog | None") -> "SessionHistory | None":
-        """Returns what keeps a session for its notebook, without the secrets that are known; None to keep nothing."""
+        """Returns what keeps a session for its notebook without known secrets; None to keep nothing."""
         if self.notebook_bytes <= 0:
             return None
         from ipybox.audit.notebook.history import SessionHistory

@@ -1,7 +1,4 @@
-"""The code executor, the SDK's main class: start, execute, stream, cancel, reset, stop.
-
-It only connects `SharedRuntime`, `KernelLifecycle` and `CellRunner`. Applications and the MCP server use it.
-"""
+"""The code executor, the SDK's main class. It only connects `SharedRuntime`, `KernelLifecycle` and `CellRunner`."""
 
 import asyncio
 import warnings
@@ -41,13 +38,13 @@ __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecut
 
 @dataclass(frozen=True)
 class ExecutorStatus:
-    """What an executor does at the moment.
+    """What an executor is doing.
 
     Attributes:
         busy: Whether code is being executed, also while a tool call waits for a decision.
-        node: The name of the machine on which an engine runs, or last ran, the kernel; None without an engine.
-        waits_for: What its start, or the replacement of a lost node, waits for, such as `the scheduler: job 17, PENDING
-            (Resources)`; empty if it does not wait for a node.
+        node: The machine on which an engine runs, or last ran, the kernel; None without an engine.
+        waits_for: What a start or the replacement of a lost node waits for, such as `the scheduler: job 17, PENDING
+            (Resources)`; empty if it does not wait.
     """
 
     busy: bool
@@ -58,9 +55,9 @@ class ExecutorStatus:
 class CodeExecutor:
     """Executes code in an IPython kernel, where it can call the tools of MCP servers, and functions of the application.
 
-    Executions are stateful. They run one at a time: a second one waits for the first. Code calls tools through the
-    packages that `generate_mcp_sources` generates, and functions in `tools` through the package `mcptools.app`; all
-    these calls run outside of the kernel, each after it was accepted.
+    Executions are stateful and run one at a time. Code calls tools through the packages that `generate_mcp_sources`
+    generates, and functions in `tools` through the package `mcptools.app`; all these calls run outside of the kernel,
+    each after it was accepted.
 
     An executor belongs to the event loop in which it was started: in another one, it raises `RuntimeError`. `Executor`
     works in any thread, with or without an event loop.
@@ -81,7 +78,7 @@ class CodeExecutor:
 
     @classmethod
     def configured(cls, config: ExecutorConfig, observer: "SessionObserver | None" = None) -> Self:
-        """Returns an executor, which an observer watches. Raises what the constructor raises."""
+        """Returns an executor, whose events the observer receives; raises what the constructor raises."""
         executor = cls.__new__(cls)
         executor._wire(config, observer=observer)
         return executor
@@ -94,7 +91,7 @@ class CodeExecutor:
         started: "list[CodeExecutor] | None" = None,
         observer: "SessionObserver | None" = None,
     ) -> None:
-        """Creates the parts of the executor, apart from those that it shares with another one."""
+        """Creates the parts of the executor that it doesn't share with a sibling."""
         self._config = config
         #: The executors that share the runtime and were started, in this order.
         self._started = list[CodeExecutor]() if started is None else started
@@ -129,7 +126,7 @@ class CodeExecutor:
 
     @property
     def status(self) -> ExecutorStatus:
-        """What it does at the moment: whether code runs, on which node, and what it waits for."""
+        """Whether code runs, on which node, and what the executor waits for."""
         return ExecutorStatus(self._runner.active, self._kernel.gateway.node, self._kernel.waits_for)
 
     @property
@@ -184,8 +181,8 @@ class CodeExecutor:
 
         Raises:
             RuntimeError: If the executor is running.
-            OSError: If a given port is taken, the working directory does not exist, or the package of the functions
-                in `tools` can't be written there.
+            OSError: If a given port is taken, the working directory does not exist, or the package of `tools` can't be
+                written there.
             ValueError: If an MCP server was registered under the name of that package in the meantime.
             AuditError: If the audit log can't be written.
             GatewayError: If the kernel gateway or the kernel does not start.
@@ -201,7 +198,7 @@ class CodeExecutor:
             self._started.remove(self)
 
     async def expire(self, seconds: float) -> None:
-        """Stops it, because it was not used for so long. After another start, its first result says so."""
+        """Stops the executor after being idle; its first result after another start says so."""
         self._runner.note_expiry(seconds)
         await self.stop()
 
@@ -219,13 +216,9 @@ class CodeExecutor:
     def sibling(self, name: str | None = None) -> "CodeExecutor":
         """Returns another executor, to use concurrently: it has its own kernel, state, turns and MCP servers.
 
-        It has the same options, and shares the gateway process, which costs much less than another one: about 19 MiB
-        of memory on Linux (36 elsewhere) instead of 130, or 210 with a sandbox. So siblings run in one sandbox and
-        share its limits. With an engine, each sibling has a job, a node and limits of its own. They start and stop in
-        any order.
-
-        Args:
-            name: Its name, also in the audit log.
+        It has the same options, and shares the gateway process: it takes about 19 MiB of memory on Linux (36 elsewhere)
+        instead of 130, or 210 with a sandbox. So siblings run in one sandbox and share its limits. With an engine, each
+        has a job, a node and limits of its own. They start and stop in any order. The audit log contains the name.
         """
         sibling = CodeExecutor.__new__(CodeExecutor)
         sibling._wire(self._config, self._recorder.named(name), self._runtime, self._started)
@@ -235,8 +228,7 @@ class CodeExecutor:
         """Interrupts the code that is being executed, and returns whether there was any. Any task may call it.
 
         The execution fails soon after with `ExecutionCancelledError`. If the code does not stop, its kernel is
-        restarted. Executions that wait for their turn come next. Cancelling twice does nothing more. From another
-        thread, use the event loop's `call_soon_threadsafe`.
+        restarted. Waiting executions come next. From another thread, use the event loop's `call_soon_threadsafe`.
         """
         return self._runner.cancel()
 
@@ -258,18 +250,18 @@ class CodeExecutor:
             approver: Accepts or rejects each tool call that no policy decides on; by default, the `approver` of the
                 constructor. It may return before it decides. If it raises or is cancelled, the call fails with that
                 reason. It is cancelled if the request ends without a decision.
-            variables: Sets these variables before the code runs, all or none. JSON values arrive as they are, with NaN
-                and ints of up to 4,300 digits; a tuple arrives as a list. DataFrames of pandas or polars and tables of
+            variables: Variables to set before the code runs, all or none. JSON values arrive unchanged, with NaN and
+                ints of up to 4,300 digits, but a tuple becomes a list. DataFrames of pandas or polars and tables of
                 pyarrow need pyarrow, here and in the kernel. All together take at most 64 MiB.
-            env: Environment variables that the kernel has while the code runs. Then the earlier ones are restored.
+            env: Environment variables of the kernel while the code runs.
 
         Raises:
             AuditError: If the audit log can't be written; the code did not run.
             CodeExecutionError: If the code raises, or its kernel dies; the message contains the traceback, `notices`
                 the sandbox's denials.
-            ExecutionCancelledError: If it was cancelled by `cancel`.
+            ExecutionCancelledError: If `cancel` was called.
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
-                running, it is an `ExecutionTimeoutError`, which has the output so far, as `CodeExecutionError` has.
+                running, it is an `ExecutionTimeoutError`, with the output so far, as in `CodeExecutionError`.
             RuntimeError: If the executor is not running.
             TypeError: If an argument is of a wrong type.
             ValueError: If the timeout is not positive, or a name in `variables` or `env` is not possible.
@@ -291,10 +283,9 @@ class CodeExecutor:
     ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
         """Executes code; yields each tool call that no policy decides on for approval, and last the result.
 
-        A tool call waits until its request is accepted or rejected, which may happen at any time and in any order. No
-        approver is asked, because the consumer decides.
-        If the iteration ends early, the code is interrupted as soon as the generator is closed. Python closes it
-        immediately if nothing refers to it; otherwise use `contextlib.aclosing`.
+        A tool call waits until the consumer accepts or rejects its request, at any time and in any order. If the
+        iteration ends early, the code is interrupted as soon as the generator is closed. Python closes it immediately
+        if nothing refers to it; otherwise use `contextlib.aclosing`.
 
         Args:
             code: The code of one cell.
@@ -315,16 +306,16 @@ class CodeExecutor:
     def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.
 
-        A port of the loopback interface accepts clients with a token (`docs/attach.md`). It is also closed when the
-        kernel ends, such as by `reset`, and after half an hour without a client. Results have a notice when the person
-        comes and goes. While a cell of the person runs, other cells wait.
+        A loopback port accepts clients with a token (`docs/attach.md`). It also closes when the kernel ends, such as by
+        `reset`, and after half an hour without a client. Results have a notice when the person connects and
+        disconnects. While a cell of the person runs, other cells wait.
 
         Args:
             name: The name that clients show.
 
         Raises:
             RuntimeError: If the executor is not running.
-            CodeExecutionError: If the kernel had died, and a new one can't be started.
+            CodeExecutionError: If the kernel died and could not be restarted.
             OSError: If there is no free port.
         """
         return self._presence.attached(name)
@@ -332,9 +323,9 @@ class CodeExecutor:
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a Jupyter notebook: a cell for each execution that has ended.
 
-        It has the outputs, and as metadata `ipybox` the tool calls with their decisions. Secrets are removed from
-        code, tracebacks and arguments of tool calls as from the audit log, not from outputs. It is an
-        `nbformat.NotebookNode`, which `nbformat.write` saves. Can be called at any time, also after `stop`.
+        It contains the outputs and, as metadata `ipybox`, the tool calls with their decisions. Secrets are removed from
+        code, tracebacks and tool arguments as in the audit log, but not from outputs. Works also after `stop`;
+        `nbformat.write` saves it.
 
         Raises:
             RuntimeError: If `notebook_bytes` is 0.
@@ -342,18 +333,18 @@ class CodeExecutor:
         return self._recorder.notebook()
 
     async def get(self, name: str, timeout: float | None = 120) -> Any:
-        """Returns the value of a variable of the kernel, which keeps no trace of that.
+        """Returns the value of a variable of the kernel, of a type that `execute` can set. It leaves no trace there.
 
-        It waits for its turn, and `cancel` ends it, as an execution. It never starts a new kernel. What can be got is
-        what `execute` can set. A DataFrame becomes a pyarrow.Table if its library is missing here. The kernel is not
-        trusted: nothing is unpickled, and the data is limited and validated, see `ipybox.support.variables`.
+        It waits for its turn like an execution, and `cancel` ends it. It never starts a new kernel. A DataFrame becomes
+        a pyarrow.Table if its library is missing here. The kernel is not trusted: nothing is unpickled, and the data is
+        limited and validated, see `ipybox.support.variables`.
 
         Args:
             name: The name of the variable, not an expression.
             timeout: As for `execute`.
 
         Raises:
-            CodeExecutionError: If the kernel has died or was restarted, so its variables are lost.
+            CodeExecutionError: If the kernel died or was restarted, so its variables are lost.
             ExecutionCancelledError, RuntimeError, TimeoutError: As `execute`.
             ValueError: If the name can't be that of a variable, or the timeout is not positive.
             VariableError: If there is no such variable, or its value can't be sent.
@@ -364,10 +355,10 @@ class CodeExecutor:
     async def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory; the result says what was copied.
 
-        A file is replaced atomically. Files that are copied into an existing directory are added to it, or replace
-        files of the same name. Links and the like are omitted, as are names that no code may write, such as `.git` and
-        `.env`. At most 64 MiB are copied per call. Can be called at any time, also while code changes these files.
-        With an `engine`, the copy is also sent to a node that does not share the working directory.
+        A file is replaced atomically. Copies into an existing directory are added to it, or replace files of the same
+        name. Links and the like are omitted, as are names that no code may write, such as `.git` and `.env`. At most
+        64 MiB are copied per call. Can be called at any time, also while code changes these files. An engine's node
+        that does not share the working directory receives the copy as well.
 
         Args:
             source: A file or directory of the host.

@@ -12,11 +12,7 @@ from ipybox.workspace.seal import mac_of, seal
 
 
 def write_package(functions: FunctionTools, workspace: Path) -> None:
-    """Generates the package, or leaves it alone if it would be the same.
-
-    Args:
-        functions: The functions.
-        workspace: The workspace, without links in its path.
+    """Generates the package in a workspace without links in its path, unless it would not change.
 
     Raises:
         ValueError: If an MCP server is registered under its name.
@@ -29,11 +25,7 @@ def write_package(functions: FunctionTools, workspace: Path) -> None:
 
 
 def check_package(workspace: Path) -> None:
-    """Checks that the package can be that of functions.
-
-    Raises:
-        ValueError: If an MCP server is registered under its name.
-    """
+    """Raises a ValueError if an MCP server is registered under the package's name."""
     place = workspace / MCPTOOLS / APP_SERVER
     if place.is_dir() and current_seal(record_file(place)) and not is_of_functions(place):
         raise ValueError(
@@ -43,5 +35,5 @@ def check_package(workspace: Path) -> None:
 
 
 def is_of_functions(place: Path) -> bool:
-    """Returns whether the package at a place, without links in its parent, was generated for functions last."""
+    """Returns whether a package, without links in its parent's path, was last generated for functions."""
     return place.is_dir() and current_seal(record_file(place)) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))

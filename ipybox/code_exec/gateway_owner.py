@@ -1,10 +1,8 @@
 """The owner of a kernel gateway, which creates, starts, replaces and ends it.
 
-A gateway on this machine runs the kernels of all executors of a `SharedRuntime`. The first executor starts it, the
-last one stops it. The first executor to notice that it died or stopped answering replaces it; every other executor gets
-a new kernel at its next execution.
-
-A gateway that is not shared, that of an engine, is a job of a scheduler: each executor has its own.
+A gateway on this machine runs the kernels of all executors of a `SharedRuntime`. The first executor starts it, the last
+one stops it. The first one to notice that it died or hangs replaces it; the others get a new kernel at their next
+execution. An engine's gateway is a scheduler's job: each executor has its own.
 """
 
 import asyncio
@@ -27,8 +25,6 @@ class GatewayOwner:
         config: The configuration of the executors that use the gateway.
         first: The kernel of the executor whose recorder gets the events of jobs.
         on_tool_connection: Receives each connection of code in a kernel to the tool server.
-
-    Raises the errors of the options that decide on the gateway.
     """
 
     def __init__(self, config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket):
@@ -40,7 +36,7 @@ class GatewayOwner:
         self._users = 0
         #: Held while the gateway starts, is replaced, or stops.
         self._lock = asyncio.Lock()
-        #: How many callers of `withdrawn` want no node.
+        #: How many contexts of `withdrawn` are entered.
         self._withdrawals = 0
 
     async def __aenter__(self) -> Self:
@@ -77,13 +73,7 @@ class GatewayOwner:
             await gateway.stop(timeout=0)
 
     async def replace(self, lost: Gateway) -> None:
-        """Starts a new gateway in place of a lost one, unless another executor already did.
-
-        Raises:
-            GatewayError: If it does not start.
-            OSError: If a given port is taken.
-            SandboxError: If the sandbox can't start.
-        """
+        """Starts a new gateway in place of a lost one, unless another executor has; raises as `Gateway.start`."""
         async with self._lock:
             if self.gateway is lost or not self.gateway.running:
                 former, self.gateway = self.gateway, self._new_gateway()
@@ -92,10 +82,9 @@ class GatewayOwner:
 
     @contextmanager
     def withdrawn(self) -> Generator[None]:
-        """Gives up the wait for the node of an engine, and starts no other wait in the context.
+        """Ends the wait for an engine's node, so that `start` and `replace` fail, as does another wait in the context.
 
-        `start` and `replace` fail then. With a shared gateway, this does nothing: a start takes seconds, and others may
-        use the gateway.
+        Does nothing with a shared gateway: a start takes seconds, and others may use the gateway.
         """
         if self.gateway.shared:
             yield
@@ -123,7 +112,7 @@ class GatewayOwner:
         return config.new_gateway(setup, self._on_tool_connection, self._first.recorder.job)
 
     async def _start(self) -> None:
-        """Starts the gateway, which stops by itself if that fails."""
+        """Starts the gateway, which cleans up after itself if that fails."""
         if self._withdrawals:
             raise GatewayError("the request for a node was cancelled")
         await self.gateway.start()

@@ -1,9 +1,8 @@
 """The kernel of one executor, from its start to its stop, across deaths of its process and of the gateway.
 
 A start has this order: gateway (`gateway_owner`), tool server (`shared_runtime`), kernel. Slow imports run in the
-background. A stop ends the kernel first and the tool server last. `CodeExecutor` starts, resets and stops the kernel.
-If the kernel or its gateway has died, `CellRunner` calls `ensure_kernel` before the next execution, which starts a new
-one.
+background. A stop has the reverse order. If the kernel or its gateway has died, `ensure_kernel` starts a new one before
+the next execution.
 """
 
 import asyncio
@@ -35,13 +34,7 @@ class _State(enum.Enum):
 
 
 class KernelLifecycle:
-    """Starts, replaces and stops the kernel of one executor.
-
-    Args:
-        config: The configuration of the executor.
-        runtime: The tool server, shared with other executors, and the gateway, which may be.
-        caller: The kernel, as a source of tool calls.
-    """
+    """Starts, replaces and stops the kernel of one executor, which is the `caller` of tools."""
 
     def __init__(self, config: ExecutorConfig, runtime: SharedRuntime, caller: ToolCaller):
         self._config = config
@@ -52,19 +45,19 @@ class KernelLifecycle:
         self._state = _State.NEW
         self._resources = AsyncExitStack()
         self._tasks = TaskSet()
-        #: Held while the executor starts, stops or gets a new kernel, none of which stops half way.
+        #: Held while the executor starts, stops or gets a new kernel.
         self._lock = asyncio.Lock()
         self._reset_mcp_servers: Callable[[], Awaitable[None]] | None = None
         #: The gateway that runs, or last ran, this executor's kernel.
         self.gateway = self._gateways.gateway
         self.client: KernelClient | None = None
-        #: The cells of people who are connected to the kernel; None if nobody ever was.
+        #: The cells of connected people; None if nobody ever connected.
         self.client_cells: ClientCells | None = None
-        #: The kernel whose state the consumer expects. If another one runs, state was lost, which is not reported yet.
+        #: The kernel whose state the consumer expects. If another one runs, the loss is not reported yet.
         self.expected_kernel_id = ""
         #: How the process of the last kernel that died ended, as `KernelChannels.exit`.
         self.exit = ""
-        #: Notices of this session, added to its next result, whether it is a success, an error or a timeout.
+        #: Notices for the next result, error or timeout.
         self.notices: list[str] = []
 
     @property
@@ -74,20 +67,16 @@ class KernelLifecycle:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a forked child of the process in which the executor runs."""
+        """Whether this is a forked child of the executor's process."""
         return self._runtime.forked
 
     @property
     def waits_for(self) -> str:
-        """What the start of a gateway waits for: a node of an engine; empty if it does not wait for one."""
+        """What the gateway of an engine waits for; empty if it does not wait."""
         return self._gateways.gateway.waits_for
 
     def check_running(self) -> None:
-        """Checks that the executor was started, and not stopped, and that the caller is in its event loop.
-
-        Raises:
-            RuntimeError: If it is not running, or in another event loop, in which calls would wait for ever.
-        """
+        """Raises a RuntimeError if the executor is not running, or belongs to another event loop."""
         if self._state is not _State.STARTED:
             raise RuntimeError(f"the code executor {self._state.value}")
         self._runtime.check_loop()
@@ -103,17 +92,14 @@ class KernelLifecycle:
                 await self._gateways.prepare()
 
     async def start(self) -> None:
-        """Starts kernel gateway, tool server and kernel. If the caller is cancelled, they are stopped again."""
+        """See `CodeExecutor.start`. If the caller is cancelled, everything stops again."""
         self._runtime.check_loop()
         await self._tasks.undo(self._start(), lambda _: self._stop())
 
     async def stop(self) -> None:
-        """Stops everything that was started, also if the caller is cancelled. Stopping twice does nothing.
+        """See `CodeExecutor.stop`. Goes on if the caller is cancelled.
 
         In a forked child, it does nothing. If the event loop of the start is closed, it only ends the gateway.
-
-        Raises:
-            RuntimeError: If the caller is in another event loop.
         """
         if self._runtime.forked or self._runtime.stranded:
             self.abandon()
@@ -122,13 +108,13 @@ class KernelLifecycle:
         await self._tasks.finish(self._stop())
 
     def abandon(self) -> None:
-        """Ends the gateway with all its kernels if the event loop is closed. The executor can't be started again."""
+        """Ends the gateway and all its kernels for good if the event loop is closed."""
         if self._runtime.stranded and not self._runtime.forked:
             self._state = _State.STOPPED if self.running else self._state
             self.gateway.abandon()
 
     def withdraw(self) -> None:
-        """Gives up the wait for the node of an engine: what is under way, and needs a node, fails."""
+        """Ends a wait for an engine's node: what is under way, and needs a node, fails."""
         self._tasks.start(self._withdraw())
 
     async def _withdraw(self) -> None:
@@ -137,7 +123,7 @@ class KernelLifecycle:
                 pass
 
     async def reset(self) -> None:
-        """Replaces the kernel, and stops the MCP servers; goes on if the caller is cancelled, but waits for no node."""
+        """See `CodeExecutor.reset`. Goes on if the caller is cancelled, but waits for no node."""
         self.check_running()
         self._recorder.session("reset")
         try:
@@ -147,12 +133,10 @@ class KernelLifecycle:
             raise
 
     async def ensure_kernel(self) -> "KernelClient":
-        """Returns the client of a kernel that can run code, and replaces the kernel first if it died.
-
-        The replacement goes on if the caller is cancelled.
+        """Returns the client of a kernel that can run code. Replaces a dead one, even if the caller is cancelled.
 
         Raises:
-            CodeExecutionError: If there is no kernel.
+            CodeExecutionError: If a new kernel can't be started.
             RuntimeError: If the executor is not running.
         """
         if self._lock.locked() or self.client is None or not self.client.idle:
@@ -164,7 +148,7 @@ class KernelLifecycle:
         return client
 
     async def surviving_kernel(self) -> "KernelClient":
-        """Returns the client of the kernel that has the state of earlier executions, and starts no other one.
+        """Returns the client of the kernel that has the state of earlier executions.
 
         Raises:
             CodeExecutionError: If that kernel died or was restarted.
@@ -219,7 +203,7 @@ class KernelLifecycle:
             self._state = _State.STARTED
 
     async def _stop(self) -> None:
-        # A start in progress completes first, and is then stopped; but a wait for a node may take long.
+        # A start in progress completes first, except for a wait for a node, which may take long.
         with self._gateways.withdrawn():
             async with self._lock:
                 was_started = self.running
@@ -230,7 +214,7 @@ class KernelLifecycle:
                     await self._recorder.close()
 
     async def _end(self) -> None:
-        """Ends the kernel and, at the same time, its MCP servers: both may take a while to end by themselves."""
+        """Ends the kernel and its MCP servers concurrently: both may take a while."""
         assert self._reset_mcp_servers is not None
         await asyncio.gather(self._disconnect(), self._reset_mcp_servers())
 
@@ -242,7 +226,7 @@ class KernelLifecycle:
             self.expected_kernel_id = client.remote_kernel.id or ""
 
     async def _renew_kernel(self) -> "KernelClient":
-        """Replaces the kernel; replaces the gateway only if it is lost, because it runs other kernels, too."""
+        """Replaces the kernel, and the gateway only if it is lost: it also runs other kernels."""
         client = self.client
         if client is not None and not client.remote_kernel.lost:
             try:
@@ -264,12 +248,12 @@ class KernelLifecycle:
         return client
 
     async def _join_gateway(self) -> "KernelClient | None":
-        """Creates a kernel in the current gateway; returns None if that gateway is lost."""
+        """Creates a kernel in the current gateway; returns None if that is lost."""
         from ipybox.kernel_mgr.client import KernelClient
         from ipybox.kernel_mgr.remote_kernel import preload_notices
 
         gateway = self._gateways.gateway
-        if not gateway.running:  # it has ended, or another executor is starting it
+        if not gateway.running:  # ended, or being started by another executor
             return None
         self.gateway = gateway
         client = KernelClient(

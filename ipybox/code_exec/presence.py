@@ -17,12 +17,9 @@ LEFT = "The person connected to this kernel has disconnected: variables may have
 
 
 class Presence:
-    """Lets people use a kernel; tells the agent once that one has come, and once that the last one has left.
+    """Lets people use a kernel; tells the agent when the first one connects and when the last one disconnects.
 
-    Args:
-        kernel: The kernel, and the notices of its session, which the next result has.
-        recorder: Records what the session does.
-        confined: Whether the kernel runs in a sandbox, or on another machine.
+    `confined` means that the kernel runs in a sandbox or on another machine.
     """
 
     def __init__(self, kernel: KernelLifecycle, recorder: "SessionRecorder", *, confined: bool):
@@ -40,13 +37,8 @@ class Presence:
         from ipybox.kernel_mgr.attach.relay import KernelRelay
 
         client = await self._kernel.ensure_kernel()
-        relay = KernelRelay(
-            client.remote_kernel,
-            name,
-            self._cells,
-            confined=self._confined,
-            on_presence=self._note,
-        )
+        kernel = client.remote_kernel
+        relay = KernelRelay(kernel, name, self._cells, confined=self._confined, on_presence=self._note)
         await self._tasks.undo(relay.start(), lambda _: relay.close())
         try:
             yield relay
@@ -54,17 +46,11 @@ class Presence:
             await self._tasks.finish(relay.close())
 
     def _note(self, present: bool) -> None:
-        """Notes that the first client of a relay has come, or its last one has gone."""
+        """Notices that the first client of a relay has connected, or its last one has disconnected."""
         self._relays += 1 if present else -1
-        if present and self._relays == 1:
-            self._tell(CAME, "attach")
-        elif self._relays == 0:
-            self._tell(LEFT, "detach")
-
-    def _tell(self, notice: str, action: str) -> None:
-        self._recorder.session(action)
-        # An agent that has not read yet that someone came needs one notice, the last.
-        for outdated in (CAME, LEFT):
-            if outdated in self._notices:
-                self._notices.remove(outdated)
-        self._notices.append(notice)
+        if self._relays != int(present):  # another relay has clients
+            return
+        self._recorder.session("attach" if present else "detach")
+        # An agent that has not read the previous notice needs only the last one.
+        self._notices[:] = [notice for notice in self._notices if notice not in (CAME, LEFT)]
+        self._notices.append(CAME if present else LEFT)

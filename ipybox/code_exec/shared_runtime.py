@@ -1,7 +1,4 @@
-"""The part that all executors share: the tool server, and the gateway if it has the kernels of all of them.
-
-Each executor is in the context of the runtime, and of the owner of its gateway.
-"""
+"""What an executor shares with its siblings: the tool server and, without an engine, the gateway."""
 
 import asyncio
 import os
@@ -35,19 +32,17 @@ _CLOSED_LOOP = (
 
 
 class SharedRuntime:
-    """Owns a tool server, from the first entry of its context to the last exit, and what a start needs before it.
+    """Owns a tool server, from the first entry of its context to the last exit.
 
     Args:
         config: The configuration of all executors that share this.
         first: The kernel of the executor that creates the runtime.
-
-    Raises what `GatewayOwner` raises.
     """
 
     def __init__(self, config: ExecutorConfig, first: ToolCaller):
         self._config = config
         self._first = first
-        #: The owners of the gateways of all executors that exist.
+        #: The owners of all existing executors' gateways.
         self._owners = WeakSet[GatewayOwner]()
         self._gateways = self._new_owner(first)
         self._tool_server: ToolServer | None = None
@@ -94,17 +89,16 @@ class SharedRuntime:
 
     @property
     def stranded(self) -> bool:
-        """Whether executors run in an event loop that is closed, so that nothing can stop them."""
+        """Whether executors run in a closed event loop, so that nothing can stop them."""
         return self._loop is not None and self._loop.is_closed()
 
     def check_loop(self) -> None:
-        """Checks that executors can be used in the event loop that runs here.
+        """Raises a RuntimeError if calls would wait forever.
 
-        Raises:
-            RuntimeError: If no event loop of asyncio runs here, such as under trio, or executors run in another one or
-                in the parent process, so that calls would wait for ever.
+        That is if no asyncio event loop runs here, such as under trio, or executors run in another one or in the parent
+        process.
         """
-        if self._loop is not None and self._process != os.getpid():
+        if self.forked:
             raise RuntimeError(FORKED)
         try:
             loop = asyncio.get_running_loop()
@@ -114,11 +108,11 @@ class SharedRuntime:
             raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
 
     def hold_loop(self) -> None:
-        """Has all executors use the event loop that runs here."""
+        """Binds all executors to the event loop that runs here."""
         self._loop, self._process = asyncio.get_running_loop(), os.getpid()
 
     def release_loop(self) -> None:
-        """Lets executors use another event loop, if none runs."""
+        """Lets executors use another event loop, if none is running."""
         if self._users == 0:
             self._loop = None
 
@@ -129,11 +123,7 @@ class SharedRuntime:
         return self._new_owner(caller)
 
     async def tool_server(self) -> "ToolServer":
-        """Returns the tool server, which runs within the context.
-
-        Raises:
-            OSError: If a given port is taken.
-        """
+        """Returns the tool server, which runs within the context; raises an OSError if a given port is taken."""
         async with self._entrance:
             if self._tool_server is None:
                 assert self._components is not None
@@ -150,7 +140,7 @@ class SharedRuntime:
         from ipybox.tool_exec.server import ToolServer
 
         config = self._config
-        # Without a sandbox, uv may run code of packages on this machine. Code on another one must not cause that.
+        # Without a sandbox, uv may run packages' code on this machine, which code on another one must not cause.
         unconfined_node = config.remote and not config.sandbox
         return ToolServer(
             config.tool_server_host,
@@ -183,14 +173,14 @@ class SharedRuntime:
 
 
 async def _settled(task: asyncio.Task[None]) -> None:
-    """Waits until a task has ended, whose failure was raised before or does not matter anymore."""
+    """Waits for the end of a task whose failure was raised before or no longer matters."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.exception()  # else asyncio logs it
 
 
 def _load_components() -> None:
-    """Imports the modules that a start needs after the gateway process; not the MCP SDK, which no start needs."""
+    """Imports what a start needs after the gateway process, but not the MCP SDK."""
     with gc_paused():
         for module in ("kernel_mgr.client", "tool_exec.server", "audit.redaction"):
             import_module(f"ipybox.{module}")

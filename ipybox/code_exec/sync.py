@@ -1,6 +1,6 @@
 """`Executor`: a `CodeExecutor` for code without an event loop, such as scripts, notebooks and synchronous frameworks.
 
-It has no execution path of its own: an event loop in a thread runs the `CodeExecutor`, and each method waits for it.
+An event loop in a thread runs the `CodeExecutor`, and each method waits for it.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ _NOT_PLAIN = "an Executor needs a synchronous approver: for an async one, use Co
 class Executor:
     """Executes code like `CodeExecutor`, without `async`: `with Executor() as executor: executor.run("1 + 1")`.
 
-    The parameters are the fields of `ExecutorConfig`, which documents them. Any thread may call the methods, also one
-    that runs an event loop, which they block. Ctrl-C interrupts the code that runs, and then raises
-    `KeyboardInterrupt`; the kernel keeps its state.
+    The parameters are the fields of `ExecutorConfig`, which documents them. Any thread may call the methods; they block
+    it, even if it runs an event loop. Ctrl-C interrupts the running code and raises `KeyboardInterrupt`; the kernel
+    keeps its state.
 
     Raises:
         AuditError, PolicyError, SandboxError, ValueError: As `CodeExecutor`.
@@ -66,7 +66,7 @@ class Executor:
         self.stop()
 
     def start(self) -> None:
-        """Starts kernel gateway, tool server and kernel. They stop with `stop`, or, with a warning, when Python exits.
+        """Starts kernel gateway, tool server and kernel. They stop with `stop` or, with a warning, at Python's exit.
 
         Raises:
             RuntimeError: If the executor is running.
@@ -85,7 +85,7 @@ class Executor:
     def stop(self) -> None:
         """Stops everything that was started; code that is being executed fails. Stopping twice does nothing.
 
-        In a forked child of the process that started it, it does nothing: that process stops it.
+        In a forked child of the process that started it, it does nothing.
         """
         portal = self._portal
         if portal is not None and not portal.forked:
@@ -109,14 +109,13 @@ class Executor:
 
         Args:
             code: The code of one cell.
-            timeout: Seconds until the execution is interrupted, including its wait for an earlier one; None for no
-                limit.
-            approver: Decides on each tool call that no policy decides on: the call is accepted if it returns True, and
-                rejected if it returns False or None. It runs in a thread of its own, so it may ask a person. By
-                default, the `approver` of the constructor. If it raises, the call fails with that reason. If the
-                request expires first, what it returns has no effect.
-            variables: Variables to set before the code runs, as for `CodeExecutor.execute`.
-            env: Environment variables while the code runs, as for `CodeExecutor.execute`.
+            timeout: As for `CodeExecutor.execute`.
+            approver: Decides on each tool call that no policy decides on: it returns True to accept the call, and False
+                or None to reject it. It runs in a thread of its own, so it may ask a person. By default, the
+                `approver` of the constructor. If it raises, the call fails with that reason. What it returns after the
+                request has expired has no effect.
+            variables: As for `CodeExecutor.execute`.
+            env: As for `CodeExecutor.execute`.
 
         Raises:
             RuntimeError: If the executor is not running.
@@ -138,11 +137,11 @@ class Executor:
     ) -> Generator[CodeExecutionChunk | CodeExecutionResult, None, None]:
         """Executes code; yields its output as it arrives, and last the result.
 
-        Closing the generator interrupts the code. A decision about a tool call is waited for before more is yielded.
+        Closing the generator interrupts the code. Nothing is yielded while the approver decides on a tool call.
 
         Args:
             code: The code of one cell.
-            timeout: Seconds until the execution is interrupted; None for no limit.
+            timeout: As for `run`.
             approver: As for `run`.
             variables: As for `run`.
             env: As for `run`.
@@ -228,10 +227,7 @@ class Portal:
     """An event loop in a thread.
 
     Not anyio's portal: Python joins its thread at exit, before functions of `atexit`, so a program that forgets to stop
-    an executor would never exit. A daemon thread still runs then.
-
-    Raises:
-        OSError: If there is no free descriptor or thread.
+    an executor would never exit. A daemon thread still runs then. Raises an OSError if no descriptor or thread is free.
     """
 
     def __init__(self) -> None:
@@ -245,7 +241,7 @@ class Portal:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a forked child, in which the thread does not exist."""
+        """Whether this is a forked child, in which the thread does not exist."""
         return os.getpid() != self._process
 
     def call(self, work: Callable[[], Awaitable[_Result]]) -> _Result:
@@ -281,7 +277,7 @@ class Portal:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Ends the calls whose work can't start anymore, because the loop is closed."""
+        """Ends the calls whose work can't start because the loop is closed."""
         for call in tuple(self._waiting):
             with suppress(InvalidStateError):  # another thread has
                 call.outcome.set_exception(RuntimeError(_STOPPED))
@@ -302,10 +298,10 @@ class Portal:
 
 
 class _Call(Generic[_Result]):
-    """Work in the loop of a portal. A cancellation counts before, during and after its start.
+    """Work in the loop of a portal. It can be cancelled before, during and after its start.
 
-    The work is created and its task is dropped in the loop. Where the caller's thread drops a task, asyncio's weak
-    reference to it calls a function there, and Python ignores a Ctrl-C that arrives in such a call.
+    The task is created and dropped in the loop. If the caller's thread drops a task, asyncio's weak reference to it
+    calls a function there, and Python ignores a Ctrl-C that arrives in such a call.
     """
 
     def __init__(self, work: Callable[[], Awaitable[_Result]]):
@@ -341,11 +337,7 @@ class _Call(Generic[_Result]):
 
 
 def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCallback":
-    """Returns an approver for `CodeExecutor` that asks a plain function.
-
-    Raises:
-        TypeError: If it is no function, or an asynchronous one.
-    """
+    """Returns an approver for `CodeExecutor` that asks a plain function; raises a TypeError if it is none."""
     if not callable(approver):
         raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {approver!r}")
     if inspect.iscoroutinefunction(approver):

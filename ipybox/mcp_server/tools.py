@@ -243,7 +243,7 @@ def _unchanged_logging() -> Generator[None]:
     """Keeps the SDK's server from configuring the logging of the application, for which it would also import rich."""
     names = sdk_server.__dict__
     configure = names.get("configure_logging")  # no public name of the SDK, which may rename it
-    names["configure_logging"] = lambda level="INFO": None
+    names["configure_logging"] = lambda log_level="": None
     try:
         yield
     finally:
