@@ -13,12 +13,11 @@ from typing import Any, Literal, get_args
 from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.records import MAX_CODE, utc_now
-from ipybox.audit.redaction import Redactor, secrets_among
+from ipybox.audit.redaction import secrets_among, workspace_redactor
 from ipybox.audit.writer import LogWriter
 from ipybox.support.errors import AuditError
 from ipybox.support.placeholders import variables
 from ipybox.support.private_file import load_or_create_key
-from ipybox.workspace.env_file import EnvFile
 
 #: Whether code and arguments are written, without secrets, in addition to their hashes.
 Detail = Literal["full", "hash"]
@@ -52,9 +51,7 @@ class AuditLog:
         self.file = file or AuditLogFile(workspace)
         self._key: bytes | None = None
         self._full = detail == "full"
-        self.redactor = Redactor()
-        self.know(os.environ)
-        self.redactor.follow(EnvFile(workspace))
+        self.redactor = workspace_redactor(workspace, {})
         self.redactor.know(secrets or {})
         #: The last server parameters without placeholders.
         self._without_variables: Mapping[str, Any] = {}

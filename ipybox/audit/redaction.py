@@ -9,10 +9,12 @@ a match of its own.
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -136,6 +138,18 @@ def has_known_form(value: str) -> bool:
 def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables whose values are secrets."""
     return {name: value for name, value in variables.items() if is_secret(name, value)}
+
+
+def workspace_redactor(
+    workspace: Path, variables: Mapping[str, str], show: Callable[[str], str] | None = None
+) -> "Redactor":
+    """Returns a redactor that knows the secrets in variables, the environment, and a workspace's `.env`."""
+    from ipybox.workspace.env_file import EnvFile
+
+    redactor = Redactor(show)
+    redactor.know(secrets_among({**os.environ, **variables}))
+    redactor.follow(EnvFile(workspace))
+    return redactor
 
 
 class Redactor:

@@ -4,7 +4,6 @@
 `ExecutorConfig`. An executor, its siblings and their `SharedRuntime` share one.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, optional_settings
 from ipybox.support.deadline import check_seconds
-from ipybox.workspace.env_file import EnvFile, read_env_file
+from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -283,12 +282,9 @@ class ExecutorConfig:
 
     @cached_property
     def _redactor(self) -> "Redactor":
-        from ipybox.audit.redaction import Redactor, secrets_among
+        from ipybox.audit.redaction import workspace_redactor
 
-        redactor = Redactor()
-        redactor.know(secrets_among({**os.environ, **(self.variables or {}), **(self.kernel_env or {})}))
-        redactor.follow(EnvFile(self.workspace))
-        return redactor
+        return workspace_redactor(self.workspace, {**(self.variables or {}), **(self.kernel_env or {})})
 
     def opened_audit_log(self) -> "AuditLog | None":
         """Returns the opened audit log; None if auditing is off.

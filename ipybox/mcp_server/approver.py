@@ -1,7 +1,6 @@
-"""Approval of tool calls by an MCP client's user, through elicitation; `ipybox.mcp_server.question` has the forms.
+"""Approval of tool calls by an MCP client's user, through elicitation; `ipybox.mcp_server.question` makes the forms.
 
-The forms are sent while the request of the cell is in progress, or end it, depending on the revision of MCP: see
-`detached`. The cell runs all the time.
+Depending on the revision of MCP, a form is sent during the cell's request or ends it (`detached`). The cell runs on.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
@@ -35,7 +34,7 @@ from ipybox.support.scratch import ScratchDirectory
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.tool_exec.approval.request import ApprovalRequest
 
-#: Seconds in which no person reads a form and answers it: the client itself gave an answer that comes sooner.
+#: Seconds in which no person can read and answer a form: the client itself gave an answer that comes sooner.
 READING_TIME = 0.5
 
 logger = logging.getLogger(__name__)
@@ -53,23 +52,21 @@ _Cell = DetachedTask[ElicitRequestFormParams, CodeExecutionResult]
 
 
 class ElicitationApprover:
-    """Runs the cells of a server, whose tool calls a policy decides on, and if it asks, the client's user with forms.
+    """Runs the cells of a server, on whose tool calls a policy decides, or the client's user if the policy asks.
 
     Each client shows one form at a time, because an answer may make others unnecessary. An answer of the client itself,
-    such as one of a hook, holds for its call only, and is recorded as such.
-
-    The policy also stores answers that hold for more than one cell. A form that the user sees expires, and its call
-    fails, after `timeout` seconds; None for no limit.
+    such as a hook's, holds for its call only, and is recorded as such. The policy stores answers that hold for more
+    than one cell. A form expires, and its call fails, after the user has seen it for `timeout` seconds.
     """
 
     def __init__(self, policy: ApprovalPolicy, timeout: float | None = 60):
         self.policy = policy
         self.timeout = timeout
         self.redactor = Redactor(shortened)
-        #: A notice about a form that expired without an answer, until another form shows it to a user.
+        #: A notice about an expired form, until the next form shows it.
         self.withdrawn: str | None = None
         self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
-        #: Cells that wait for the client to repeat its request with an answer.
+        #: Cells whose clients must repeat their requests with an answer.
         self._waiting: dict[str, _Cell] = {}
 
     async def run(
@@ -114,11 +111,10 @@ class ElicitationApprover:
         seconds: float | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> "CellApprover":
-        """Returns the approver for the calls of one cell.
+        """Returns the approver for the calls of one cell, which ends after `seconds`.
 
-        `ask` shows a form to the user; it is None if the client has no forms. The forms expire with the cell, after
-        `seconds`. `client` is equal for requests of one client, as far as its transport can tell clients apart. `tell`
-        shows the user a line, immediately.
+        `ask` shows the user a form; None if the client can't. `client` is equal for all requests of a client, as far as
+        its transport can tell. `tell` shows the user a line.
         """
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         return CellApprover(self, ask, self._clients.setdefault(client, _Client()), end, tell or (lambda _: None))
@@ -137,11 +133,9 @@ class ElicitationApprover:
 
 
 class _Client:
-    # What is known of a client while cells of it run.
-
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        #: Whether it gave the latest answer itself.
+        #: Whether the client gave the latest answer itself.
         self.answers_itself = False
 
 
@@ -152,11 +146,11 @@ class CellApprover:
     _approver: ElicitationApprover
     _ask: Ask | None
     _client: _Client
-    #: When the cell ends at the latest, in the time of the event loop.
+    #: When the cell ends at the latest, in the event loop's time.
     _end: float | None
     _tell: Callable[[str], None]
     _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])
-    #: What is allowed for the rest of the cell: calls that need approval for the same reason.
+    #: Tools allowed for the rest of the cell, with the reason for asking.
     _allowed: set[tuple[_Tool, str]] = field(default_factory=set[tuple[_Tool, str]])
 
     async def decide(self, request: ApprovalRequest) -> None:
@@ -235,7 +229,7 @@ class CellApprover:
 
 
 def _asker(context: Context[Any, Any]) -> Ask | None:
-    """Returns a function that sends forms to the user of the client that made a request; None without such support."""
+    """Returns a function that shows a form to the user of a request's client; None if the client can't."""
     elicitation = context.client_capabilities and context.client_capabilities.elicitation
     # Without modes, as in the first revision, forms are supported.
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
@@ -249,7 +243,7 @@ def _asker(context: Context[Any, Any]) -> Ask | None:
 
 @contextmanager
 def _kept(text: str | None) -> Generator[Path | None]:
-    """Keeps a text in a file that code in the sandbox can't reach; yields its path, or None without a file."""
+    """Keeps a text in a file that sandboxed code can't reach; yields its path, or None without a file."""
     file = None
     with ExitStack() as stack:
         try:
@@ -266,5 +260,5 @@ def _kept(text: str | None) -> Generator[Path | None]:
 _DECLINED = "the user declined it"
 _DISMISSED = "the question was dismissed without an answer"
 
-#: What follows the reason if no person could be asked, for the agent: before the name of the user's option.
+#: For the agent, between the reason why no person could be asked and the name of the user's option.
 _TELL = ", so no person was asked. Tell the user: only they can change what needs approval, with "

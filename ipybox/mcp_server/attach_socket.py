@@ -1,8 +1,8 @@
 """The private socket of an MCP server, over which `ipybox attach` asks it to let a person join a session.
 
-The server opens it with its first session. It is in the state directory of the workspace, which only the same user can
-read, and which the sandbox hides. Over a connection, the command sends the name of a session as a line of JSON. The
-session can be joined until the connection ends, so that no port outlives the command.
+The server opens it with its first session, in the state directory of the workspace, which only the same user can read,
+and which the sandbox hides. The command sends the name of a session as a line of JSON. The session can be joined until
+the connection ends, so that no port outlives the command.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ class AttachError(IpyboxError):
 
 
 def socket_path(workspace: Path, pid: int | str) -> Path:
-    """Returns the path of the socket of a server process; `*` stands for each of them."""
+    """Returns the path of a server process's socket; `*` matches any process."""
     return workspace_state_dir(workspace) / f"attach-{pid}.sock"
 
 
 def running_servers(workspace: Path) -> dict[int, Path]:
-    """Returns the sockets of the servers of a workspace by process id; removes those of servers that were killed."""
+    """Returns the sockets of a workspace's servers by process id; removes those of killed servers."""
     pattern = socket_path(workspace, "*")
     paths = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
     return {int(path.stem.rpartition("-")[2]): path for path in paths}
 
 
 def find_server(workspace: Path, pid: int | None) -> Path:
-    """Returns the socket of a server of a workspace, by default of the only one; raises an AttachError without one."""
+    """Returns the socket of a workspace's server, by default of the only one; raises an AttachError without one."""
     running = running_servers(workspace)
     if not running:
         raise AttachError(
@@ -65,9 +65,9 @@ def find_server(workspace: Path, pid: int | None) -> Path:
 
 @asynccontextmanager
 async def joined(path: Path, session: str) -> AsyncGenerator[tuple[str, str, Awaitable[str]]]:
-    """Joins a session; yields the URL and the token of its relay, and what waits for the reason of the session's end.
+    """Joins a session; yields its relay's URL and token, and an awaitable for the reason of the session's end.
 
-    Raises an AttachError if the server does not let people join the session.
+    Raises an AttachError if the session can't be joined.
     """
     try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
@@ -117,11 +117,11 @@ class AttachSocket:
         self._path: Path | None = None
 
     def start(self) -> None:
-        """Opens the socket, unless it is open. Without it, the server works, but no person can join."""
+        """Opens the socket, unless it is open. If that fails, only joining does not work."""
         if self._listener is not None:
             return
         try:
-            running_servers(self._workspace)  # removes the sockets of those that were killed
+            running_servers(self._workspace)  # removes the sockets of killed servers
             self._path = socket_path(self._workspace, os.getpid())
             self._listener = bind_private(self._path)
             self._tasks.start(self._accept(self._listener))

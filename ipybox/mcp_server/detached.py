@@ -1,7 +1,7 @@
-"""Work that outlives the request of its start, because it waits for a person: cells, and registrations with a sign-in.
+"""Work that outlives its first request, because it waits for a person: cells, and registrations with a sign-in.
 
-Until revision 2025-11-25 of MCP, a server sends forms while a request is in progress. From 2026-07-28 on, it ends the
-request with the form (`InputRequiredResult`), and the client repeats the request with the answer.
+Until MCP 2025-11-25, a server sends forms while a request is in progress. Since 2026-07-28, it ends the request with
+the form (`InputRequiredResult`), and the client repeats the request with the answer.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ Form = TypeVar("Form", ElicitRequestFormParams, ElicitRequestURLParams)
 class DetachedTask(Generic[Form, Result]):
     """A task that keeps running between the requests of a client, and asks its user questions.
 
-    The argument of its work is a function, `ask(form)`, which shows the user the form and returns a future with the
-    answer. If the client never returns, a limit of the work itself must end the task, or `cancel` at the server's end.
+    The work receives a function that shows the user a form and returns a future with the answer. If the client never
+    returns, a limit of the work itself must end the task, or `cancel` at the server's end.
     """
 
     def __init__(self, work: "Callable[[Callable[[Form], asyncio.Future[ElicitResult]]], Awaitable[Result]]"):
-        #: The form that a request returned last; None before the first one.
+        #: The form that a request returned last.
         self.form: Form | None = None
         self._answer: asyncio.Future[ElicitResult] | None = None
         self._forms: asyncio.Queue[tuple[Form, asyncio.Future[ElicitResult]]] = asyncio.Queue()
         self.task = asyncio.ensure_future(work(self._ask))
-        # A failure is the result of a request. Without another request, the failure is dropped.
+        # A failure is the result of the next request, and dropped if none comes.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property

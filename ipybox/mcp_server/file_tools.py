@@ -1,4 +1,4 @@
-"""`upload_file` and `download_file` as MCP tools: the client sends and gets content, and names paths on the server."""
+"""`upload_file` and `download_file` as MCP tools: the client passes content, and names paths on the server."""
 
 import asyncio
 import binascii
@@ -29,9 +29,9 @@ Encoding = Literal["utf-8", "base64", "tar"]
 
 
 class FileTools:
-    """The two tools, for a workspace. They run one at a time: each may hold its content several times.
+    """The two tools. They run one at a time: each may hold its content several times.
 
-    `read_from_node` returns a file of a node on which code runs; None if code runs in the workspace.
+    `read_from_node` returns a file of the node on which code runs; None if code runs in the workspace.
     """
 
     def __init__(self, workspace: FileTransfer, read_from_node: Callable[[str], Awaitable[Download | None]]):
@@ -89,7 +89,7 @@ def _decoded(content: str) -> bytes:
 def _blocks(content: Download) -> list[ContentBlock]:
     """Returns text as text, an image as an image, and anything else as a resource.
 
-    So is blank text, which model APIs refuse as a block of text; a sentence for the model follows it.
+    Blank text, which model APIs reject as a block of text, is also a resource, followed by a sentence for the model.
     """
     data = content.data
     if content.mime_type != TAR and b"\0" not in data:

@@ -2,9 +2,8 @@
 
 The default session always exists; others start at their first use, up to a limit. Cells of different sessions run
 concurrently, cells of one session in order. Sessions have their own variables and MCP servers; they share the workspace
-and, without an engine, the gateway process, and with it the sandbox (`CodeExecutor.sibling`). They end on request, or
-with `idle_timeout` when they were not used for that long: an agent loses state that it may rely on, so the next use of
-the name says so.
+and, without an engine, the gateway process and its sandbox (`CodeExecutor.sibling`). They end on request or, with
+`idle_timeout`, after being idle; their next use then says that state was lost.
 """
 
 import asyncio
@@ -26,26 +25,26 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_SESSION = "default"
 
-#: Default limit of sessions, and the number of expired ones whose next use says so.
+#: Default limit of sessions, and the number of expired ones that are remembered.
 MAX_SESSIONS = 8
 MAX_EXPIRED = 1000
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
-#: Seconds for the sessions that are ending to end with the server.
+#: Seconds that the server's end waits for ending sessions.
 END_TIMEOUT = 30.0
 
 _STOPPING = "ipybox is shutting down"
 
-#: What a session does. `queued` is a start that waits for the node of an engine.
+#: What a session does. `queued` is a start that waits for an engine's node.
 State = Literal["running", "starting", "queued"]
 
 
 class KernelSessions:
     """Starts executors when they are needed, and owns them until `stop`.
 
-    If `new_executor`, which creates the default session's one, or its start fails, the next use tries again. The limit
-    includes the default session. Sessions that are not used for `idle_timeout` seconds are stopped.
+    `new_executor` creates the default session's executor. If that or its start fails, the next use tries again. The
+    limit includes the default session. Sessions are stopped after `idle_timeout` unused seconds.
     """
 
     def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int, idle_timeout: float | None = None):
@@ -58,7 +57,7 @@ class KernelSessions:
         self._idle_timeout = idle_timeout
         self._default: CodeExecutor | None = None
         self._sessions: dict[str, _Session] = {}
-        #: The executors of sessions that were stopped because they were not used, the oldest one first.
+        #: The executors of sessions that were stopped after being idle, oldest first.
         self._expired: dict[str, CodeExecutor] = {}
         self._tasks = TaskSet()
         self._stopped = False
@@ -83,18 +82,18 @@ class KernelSessions:
         return Counter(executor.status.node for executor in self.started)
 
     def waits_for(self, name: str) -> str:
-        """Returns what the kernel of a session waits for, as `ExecutorStatus.waits_for`; empty if it does not wait."""
+        """Returns what a session waits for, see `ExecutorStatus.waits_for`."""
         session = self._sessions.get(name)
         return "" if session is None or session.executor is None else session.executor.status.waits_for
 
     @property
     def started(self) -> list[CodeExecutor]:
-        """The executors of the sessions that run, in the order of their starts."""
+        """The executors of running sessions, in the order of their starts."""
         sessions = self._sessions.values()
         return [each.executor for each in sessions if each.executor is not None and each.state == "running"]
 
     async def prepare(self) -> None:
-        """Starts process and kernel of the default session in advance. If that fails, its start reports the error."""
+        """Starts the default session's process and kernel in advance. If that fails, its start reports the error."""
         try:
             self._default = self._default or self._new_executor()
             await self._default.prepare()
@@ -102,7 +101,7 @@ class KernelSessions:
             logger.debug("can't prepare the default session: %s", exc)
 
     def start(self) -> None:
-        """Starts the default session in the background, unless it has started, or was not used for too long."""
+        """Starts the default session in the background, unless it has started or expired."""
         if not (self._stopped or DEFAULT_SESSION in self._sessions or DEFAULT_SESSION in self._expired):
             self._start(DEFAULT_SESSION)
 
@@ -110,8 +109,7 @@ class KernelSessions:
     async def use(self, name: str) -> AsyncGenerator[CodeExecutor]:
         """Yields the executor of a session, and starts the session if needed.
 
-        If the caller is cancelled while the session waits for the node of an engine, and no other one waits for it, the
-        session gives up its place in the queue.
+        A session leaves the queue of an engine if all callers that wait for it are cancelled.
 
         Raises a ValueError if the name is invalid or `max_sessions` reached, a CodeExecutionError if the session ends
         during the use, and an IpyboxError or OSError if it can't be started.
@@ -120,7 +118,7 @@ class KernelSessions:
         session.users += 1
         try:
             if not session.start.done():
-                # Unlike `await`, this does not cancel the start with the caller: others may be waiting for it.
+                # Unlike `await`, this does not cancel the start with the caller: others may wait for it.
                 await asyncio.wait([session.start])
             if session.start.cancelled():
                 raise CodeExecutionError(self._end_of(name))
@@ -137,7 +135,7 @@ class KernelSessions:
                 self._release(name, session)
 
     async def reset(self, name: str) -> None:
-        """Gives the default session a new kernel, or ends another session: its next use starts it again."""
+        """Gives the default session a new kernel, or ends another session, which its next use starts again."""
         if name == DEFAULT_SESSION:
             async with self.use(name) as executor:
                 await executor.reset()
@@ -149,7 +147,7 @@ class KernelSessions:
             raise ValueError(f"no session named {name!r}; existing sessions: {', '.join(self.names)}")
 
     async def stop(self) -> None:
-        """Ends all sessions concurrently, because a client may kill this process soon."""
+        """Ends all sessions, concurrently, because a client may kill this process soon."""
         self._stopped = True
         sessions, self._sessions = self._sessions, {}
         for name in sessions:
@@ -184,7 +182,7 @@ class KernelSessions:
         return executor
 
     def _settle(self, name: str, session: "_Session", start: "asyncio.Task[CodeExecutor]") -> None:
-        """Notes that a session has started; forgets one that could not be started."""
+        """Keeps a session that has started, and removes one that has not."""
         if start.cancelled():
             return
         if (exc := start.exception()) is None:
@@ -197,7 +195,7 @@ class KernelSessions:
                 del self._sessions[name]
 
     def _release(self, name: str, session: "_Session") -> None:
-        """Does what follows when a session is not used any more: it leaves the queue, or may expire later."""
+        """Lets a session that is no longer used leave the queue, or expire later."""
         if session.users or self._sessions.get(name) is not session:
             return
         executor = session.executor
@@ -212,11 +210,11 @@ class KernelSessions:
             session.expiry = asyncio.get_running_loop().call_later(self._idle_timeout, expire)
 
     def _expire(self, name: str, session: "_Session") -> None:
-        """Stops a session that was not used for the timeout."""
+        """Stops a session after being idle."""
         executor = session.executor
         if session.users or self._sessions.get(name) is not session or executor is None:
             return
-        if executor.status.busy:  # a cell goes on between two requests, while its user decides on a tool call
+        if executor.status.busy:  # a cell runs on between two requests, while its user decides on a tool call
             self._release(name, session)
             return
         assert self._idle_timeout is not None
@@ -230,11 +228,9 @@ class KernelSessions:
 
 @dataclass(eq=False)
 class _Session:
-    """One session, from its start to its end."""
-
     #: None if it could not be created.
     executor: CodeExecutor | None = None
-    #: How many callers use it, or wait for its start.
+    #: How many callers use it or wait for its start.
     users: int = 0
     expiry: asyncio.TimerHandle | None = None
     start: "asyncio.Task[CodeExecutor]" = field(init=False)
@@ -246,7 +242,7 @@ class _Session:
         return "queued" if self.executor is not None and self.executor.status.waits_for else "starting"
 
     async def end(self) -> None:
-        """Stops the executor, also while it is being started."""
+        """Stops the executor, even during its start."""
         if self.expiry is not None:
             self.expiry.cancel()
         self.start.cancel()

@@ -1,7 +1,7 @@
 """Reports the progress of a cell or a registration to clients that ask for it, as MCP notifications.
 
-A notification contains what the cell waits for, or the latest line of output, or a sign of life if nothing new was
-printed. Its progress is the elapsed time in seconds; there is no total.
+A notification contains what the cell waits for, the latest line of output, or a sign of life. Its progress is the
+elapsed time in seconds, without a total.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/progress
 """
 
@@ -22,7 +22,7 @@ from ipybox.support.tasks import TaskSet
 PAUSE = 1.0
 SILENCE = 5.0
 
-#: Characters of a line that a notification shows, and of the output that are searched for the latest line.
+#: Characters of a notification's line, and of the output that is searched for the latest line.
 MAX_LINE = 200
 _TAIL = 4 * MAX_LINE
 
@@ -30,10 +30,9 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 
 
 class Progress:
-    """Reports on one cell, for as long as `run` runs.
+    """Reports on one cell while `run` runs.
 
-    `report` sends a notification. `waits_for` returns what the cell waits for, such as the queue of a scheduler, or an
-    empty text.
+    `report` sends a notification. `waits_for` returns what the cell waits for, such as a scheduler's queue, or "".
     """
 
     def __init__(self, report: Report, waits_for: Callable[[], str] = str):
@@ -77,7 +76,7 @@ class Progress:
 
 
 def latest_line(text: str) -> str:
-    """Returns the last line that is not blank, truncated and without terminal escapes; or an empty text."""
+    """Returns the last line that is not blank, truncated and without terminal escapes."""
     lines = (line.strip() for line in reversed(re.split(r"[\r\n]", text)))
     line = next((line for line in lines if line), "")
     cut = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
@@ -88,7 +87,7 @@ def latest_line(text: str) -> str:
 async def progress_of(
     context: Context[Any, Any], waits_for: Callable[[], str] = str
 ) -> AsyncGenerator[Progress | None]:
-    """Yields what reports to the client of this request in the background; None if it did not ask for progress."""
+    """Yields what reports to the client of a request in the background; None if the client did not ask for it."""
     if "progress_token" not in (context.request_context.meta or {}):
         yield None
         return

@@ -1,12 +1,12 @@
 """The forms that ask the user of an MCP client about tool calls; `approver` sends them and decides.
 
-No form is empty, and no field has a default value: without a person, some clients accept empty forms, and some fill in
-default values. Hints go into the description of the field, because the message shows the call.
+No form is empty, and no field has a default: without a person, some clients accept empty forms or fill in defaults.
+Hints go into the field's description, because the message shows the call.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 
-Claude Code 2.1.332 shows four lines of a form's message, or three of a longer message, each cut at the terminal's
-width; no key shows the rest. So all arguments go into those lines. If they don't fit, the first line says so, the
-others show each argument cut, and the lines after them are for clients that show more.
+Claude Code 2.1.332 shows four lines of a message, or three of a longer one, each cut at the terminal's width; no key
+shows the rest. So all arguments go into those lines. If they don't fit, the first line says so, the others show each
+argument cut, and the lines after them are for clients that show more.
 """
 
 import json
@@ -32,8 +32,8 @@ COLUMNS = 74
 LINES = 4
 LINES_OF_MORE = 3
 
-#: Columns of a name in these lines, and of the shortest piece of an argument. If there are too many arguments for that,
-#: these lines show so many from either end.
+#: Columns of a name in these lines, and of the shortest piece of an argument. If there is no room for so many pieces,
+#: the lines show some from either end.
 MAX_NAME = 30
 MIN_PIECE = 8
 MANY = 4
@@ -42,15 +42,15 @@ MANY = 4
 MAX_LINE = 600
 MAX_LINES = 60
 
-#: Begins each line of a text that is not ipybox's, so that it does not look like one of ipybox.
+#: Begins each line that is not ipybox's own.
 BAR = "| "
 
 _ELLIPSIS = "…"
 
-#: The extent of an answer: one call, the tool's calls in the rest of the cell, or all calls of the tool or the server.
+#: What an answer covers: one call, the tool's calls in the rest of the cell, or all calls of the tool or the server.
 Extent = Literal["call", "cell", "tool", "server"]
 
-#: The field of a form. The call is accepted only if it holds one of the choices.
+#: The field of a form. A call is accepted only if this contains one of the choices.
 FIELD = "scope"
 
 _CHOICES: dict[Extent, str] = {
@@ -59,7 +59,7 @@ _CHOICES: dict[Extent, str] = {
     "tool": "always for this tool",
     "server": "always for this server",
 }
-#: The same for shell commands. Their "server" would include more than commands.
+#: The choices for shell commands, whose "server" would include more than commands.
 _SHELL_CHOICES: dict[Extent, str] = {
     "call": "only this command",
     "cell": "any command in the rest of this cell",
@@ -73,19 +73,16 @@ class Question:
 
     decision: PolicyDecision
     policy: ApprovalPolicy
-    #: How many calls of the tool its cell has made so far, including waiting ones.
+    #: The cell's calls of the tool so far, including waiting ones.
     calls: int = 1
-    #: Seconds until the request expires; None for never.
+    #: Seconds until the request expires.
     seconds: float | None = None
     #: A notice about the previous request.
     before: str | None = None
     kind: RequestKind = "tool"
 
     def form(self, redactor: Redactor, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
-        """Returns the form that shows the call.
-
-        Without a choice, it does not offer to allow more than this call. The file has the whole call.
-        """
+        """Returns the form; without a choice, it offers to allow only this call. The file contains the whole call."""
         call = ShownCall(self.decision.call, self.kind, redactor)
         lines = call.brief or call.shortened(file)
         choices = [*self._choices().values()][: None if has_choice else 1]
@@ -96,7 +93,7 @@ class Question:
         return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
 
     def whole(self, redactor: Redactor) -> str | None:
-        """Returns the whole call if not every client shows it; else None."""
+        """Returns the whole call, or None if every client shows all of it."""
         call = ShownCall(self.decision.call, self.kind, redactor)
         return call.whole() if call.brief is None else None
 
@@ -129,14 +126,14 @@ class Question:
 
 
 def rules_option() -> str:
-    """Returns how the user sets a rules file: with the plugin's option in Claude Code, else with ipybox's option."""
+    """Returns how the user sets a rules file: with an option of the plugin in Claude Code, or of ipybox."""
     if "CLAUDE_PLUGIN_ROOT" in os.environ:  # https://code.claude.com/docs/en/plugins-reference
         return "the plugin's option `approve` (/plugin configure)"
     return "`--approve FILE`"
 
 
 class ShownCall:
-    """A call as people see it: known secrets are shortened, and what a terminal would obey is escaped."""
+    """A call as people see it, with known secrets shortened and control characters escaped."""
 
     def __init__(self, call: ToolCall, kind: RequestKind, redactor: Redactor):
         self._redactor = redactor
@@ -150,7 +147,7 @@ class ShownCall:
 
     @cached_property
     def brief(self) -> list[str] | None:
-        """The lines that every client shows, or None if the call does not fit in."""
+        """The lines that every client shows, or None if the call does not fit."""
         arguments = [f"{_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
         command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
         lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments] or ["without arguments"])]
@@ -160,13 +157,10 @@ class ShownCall:
         return lines if _fit(lines) else None
 
     def shortened(self, file: Path | None) -> list[str]:
-        """Returns the lines of a call that does not fit: those that every client shows, then others.
-
-        They name the file with the whole call, if there is one.
-        """
+        """Returns the lines of a call that does not fit, first those that every client shows, which name the file."""
         notice = _wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
         left = LINES_OF_MORE - len(notice)
-        # Less the bracket and a column for each line, whose last one a wide character may leave empty.
+        # Minus the bracket and a column per line, which a wide character may leave empty at the end.
         room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
         pieces = self._pieces(room)
         if len(pieces) * MIN_PIECE > room:
@@ -211,7 +205,7 @@ def name_of(call: ToolCall) -> str:
 
 
 def _name(name: str) -> str:
-    """Returns a name that can't be taken for something else, such as for a value; identifiers may be invisible."""
+    """Returns a name that can't be mistaken for something else, such as a value; identifiers may be invisible."""
     plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
     return name if plain else printable(_dumped(name))
 
@@ -230,7 +224,7 @@ def _lines(text: str, most: int = -1) -> list[str]:
 
 
 def _cut(text: str, most: int = MAX_LINE) -> str:
-    """Returns a text, or its head and tail, because the important part can be at either end."""
+    """Returns a text, or its head and tail: the important part can be at either end."""
     missing = len(text) - most
     if missing <= 0:
         return text
@@ -243,12 +237,12 @@ def _fit(lines: Sequence[str]) -> bool:
 
 
 def _width(character: str) -> int:
-    """Returns the columns of a character: two for those that some terminals or clients draw wide, such as symbols."""
+    """Returns the columns of a character: two if some terminals or clients draw it wide, such as symbols."""
     return 1 if character < "\u1100" or character == _ELLIPSIS else 2
 
 
 def _columns(text: str, most: int = 4 * COLUMNS) -> int:
-    """Returns how many columns of a terminal a text takes; of one that takes more than `most`, only that it does."""
+    """Returns the columns that a text takes in a terminal, or some number above `most`."""
     return sum(map(_width, text[: most + 1]))
 
 
@@ -271,7 +265,7 @@ def _prefix(text: str, columns: int) -> str:
 
 
 def _share(widths: Sequence[int], room: int) -> int:
-    """Returns the width to which the longest are cut so that all fit."""
+    """Returns the width to which the longest must be cut so that all fit."""
     for shorter, width in enumerate(sorted(widths)):
         share = room // (len(widths) - shorter)
         if width > share:
@@ -281,9 +275,9 @@ def _share(widths: Sequence[int], room: int) -> int:
 
 
 def _wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
-    """Returns a text in lines of the form's width; of one that needs more than `most` lines, one line more.
+    """Returns a text in lines of the form's width: `most` lines, or one more if it needs more.
 
-    With `words`, lines end between words where possible, which takes more of them.
+    With `words`, lines end between words where possible.
     """
     lines: list[str] = []
     while text and len(lines) <= most:

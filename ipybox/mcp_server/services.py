@@ -4,7 +4,6 @@ Nothing here needs the SDK, so that a session's process starts while the SDK loa
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +37,7 @@ REGISTRATION_TIMEOUT = 120.0
 
 
 class WorkspaceServices:
-    """Creates services on demand, because that fails if settings are wrong: calls report the error, and try again.
+    """Creates services on demand: if wrong settings make that fail, calls report the error and try again.
 
     The arguments are those of `MCPServer`.
     """
@@ -53,32 +52,31 @@ class WorkspaceServices:
         audit: AuditOption,
         register_timeout: float = REGISTRATION_TIMEOUT,
     ):
-        self.config = config
+        # The timeout of a form applies instead of that for approvals: it starts when the user sees the form.
+        self.config = replace(config, audit=audit, approval_timeout=None, notebook_bytes=0)
         self.register_timeout = register_timeout
         self.sessions = KernelSessions(self._new_executor, max_sessions, session_idle_timeout)
-        #: Counts what the sessions do, if they are counted.
+        #: Receives the sessions' events.
         self.observer: SessionObserver | None = None
         self._attach_socket = AttachSocket(config.workspace, self.sessions)
-        #: Runs cells whose tool calls may need an answer of the user; created with the policy, before any cell runs.
+        #: Runs cells whose tool calls may need the user's answer; created with the policy, before any cell runs.
         self._approver: ElicitationApprover | None = None
         self._approve = approve
-        self._audit_option: AuditOption = audit
         self._audit: AuditLog | None = None
         self._packages: PackageInstaller | None = None
 
     async def prepare(self) -> None:
         """Starts the default session's process and kernel in advance, but in a sandbox only in a used workspace.
 
-        A sandbox creates placeholder files. A user who has ipybox everywhere, as a plugin, may never use it in this
-        workspace.
+        A sandbox creates placeholder files, and a user of the plugin may never use ipybox in this workspace.
         """
         if self._used or not self.config.sandbox:
             await self.sessions.prepare()
 
     def start(self) -> None:
-        """Starts the default session in the background; in a workspace without an audit log, the first call does.
+        """Starts the default session in the background.
 
-        With an engine, the first call does, too: a job should not wait for a call.
+        In an unused workspace and with an engine, whose job should not wait for a call, the first call starts it.
         """
         if self._used and self.config.engine is None:
             self.sessions.start()
@@ -99,7 +97,7 @@ class WorkspaceServices:
     async def run_cell(
         self, session: str, code: str, timeout: float, progress: "Progress | None", context: "Context[Any, Any]"
     ) -> "CodeExecutionResult | InputRequiredResult":
-        """Executes a cell in a session, and returns its result, or a form for the user about one of its tool calls.
+        """Executes a cell in a session; returns its result, or a form for the user about one of its tool calls.
 
         Raises what `KernelSessions.use` and `CodeExecutor.execute` raise.
         """
@@ -133,37 +131,26 @@ class WorkspaceServices:
 
     def _new_executor(self) -> CodeExecutor:
         policy = None if self._approve == "auto" else self._ask_by_policy()
-        # The timeout of a form applies instead: it starts when the user sees the form.
-        config = replace(
-            self.config, approval_policy=policy, approval_timeout=None, audit=self.opened_audit(), notebook_bytes=0
-        )
+        config = replace(self.config, approval_policy=policy, audit=self.opened_audit())
         self._attach_socket.start()
         return CodeExecutor.configured(config, self.observer)
 
     def opened_audit(self) -> "AuditLog | None":
         """Returns the audit log, or None if it is off; raises an AuditError if it can't be written."""
-        if self._audit is None and self._audit_option != "off":
-            # Only now, because the first response does not wait for it.
-            from ipybox.audit.audit import AuditLog
-
-            audit = AuditLog(self.config.workspace, self._audit_option)
-            audit.know(self.config.variables or {})
-            audit.open()
-            self._audit = audit
+        if self._audit is None:
+            self._audit = self.config.opened_audit_log()
         return self._audit
 
     def _ask_by_policy(self) -> "ApprovalPolicy":
         # Imported late, because only policies need them.
-        from ipybox.audit.redaction import secrets_among
+        from ipybox.audit.redaction import shortened, workspace_redactor
         from ipybox.mcp_server.approver import ElicitationApprover
         from ipybox.tool_exec.approval.policy import ApprovalPolicy
-        from ipybox.workspace.env_file import EnvFile
 
         if isinstance(self._approve, Path):
             policy = ApprovalPolicy.load(self._approve, self.config.workspace)
         else:
             policy = self._approve() if callable(self._approve) else ApprovalPolicy(source="--approve ask")
         self._approver = ElicitationApprover(policy)
-        self._approver.redactor.know(secrets_among({**os.environ, **(self.config.variables or {})}))
-        self._approver.redactor.follow(EnvFile(self.config.workspace))
+        self._approver.redactor = workspace_redactor(self.config.workspace, self.config.variables or {}, shortened)
         return policy

@@ -4,8 +4,8 @@ The SDK accepts lines of any length, and drops invalid messages: the client woul
 Here each line is a message, or is answered with the error that JSON-RPC defines for it.
 https://www.jsonrpc.org/specification#error_object
 
-Both streams may be pipes, sockets, files or terminals, whose other end may be slow or gone. Their descriptors stay in
-blocking mode: other processes may share them.
+Both streams may be pipes, sockets, files or terminals, and their other end slow or gone. Their descriptors stay in
+blocking mode, because other processes may share them.
 """
 
 import json
@@ -69,7 +69,7 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
-    """Returns the message of a line, or None if the line needs no answer: it is blank, or not a valid response.
+    """Returns the message of a line, or None if it needs no answer, because it is blank or not a valid response.
 
     Raises an `InvalidMessageError` if it is not a valid message.
     """
@@ -101,7 +101,7 @@ def _not_a_message(line: bytes) -> None:
 
 
 def _id_in(line: bytes) -> RequestId | None:
-    """Returns the id of a request that is valid JSON, but escapes half a surrogate pair, which is not a text."""
+    """Returns the id of a request that is valid JSON, except that it escapes half a surrogate pair."""
     with suppress(ValueError, RecursionError):
         request_id = _request_id(json.loads(line))
         str(request_id).encode()  # else an answer with it could not be written
@@ -110,7 +110,7 @@ def _id_in(line: bytes) -> RequestId | None:
 
 
 def _request_id(value: Any) -> RequestId | None:
-    """Returns the id of a value that looks like a request, or None if the id is missing or invalid."""
+    """Returns the id of a value that looks like a request; None if it is missing or invalid."""
     match value:
         case {"method": _, "id": str() | int() as request_id} if not isinstance(request_id, bool):
             return request_id
@@ -119,9 +119,9 @@ def _request_id(value: Any) -> RequestId | None:
 
 
 class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
-    """The messages of the client, as the SDK's server takes them. It has no task of its own, which would cost time.
+    """The client's messages, for the SDK's server; without a task, which would cost time.
 
-    Lines that are no messages, or have more than `limit` bytes without their end, are answered directly.
+    Lines that are no messages or have more than `limit` bytes are answered directly.
     """
 
     def __init__(self, read: Callable[[], Awaitable[bytes]], answers: "AnswerStream", limit: int = MAX_LINE):
@@ -131,7 +131,7 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._received = bytearray()
 
     async def next_line(self) -> bytes:
-        """Returns the next line, or nothing at the end. Skips a line that is too long: an `InvalidMessageError`."""
+        """Returns the next line, or nothing at the end. Skips a long line and raises an `InvalidMessageError`."""
         received, searched, too_long = self._received, 0, False
         while not (end := received.find(b"\n", searched) + 1):
             searched = len(received)
@@ -167,13 +167,12 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
 
 
 class AnswerStream(ObjectSendStream[SessionMessage]):
-    """Writes messages to stdout, as the SDK's server sends them; its first error cancels the scope."""
+    """Writes the SDK server's messages to stdout; its first error cancels the scope."""
 
     def __init__(self, stdout: int, serving: anyio.CancelScope):
         self._stdout = stdout
         self._serving = serving
         self._turn = anyio.Lock(fast_acquire=True)
-        #: The first error of stdout.
         self.failure: OSError | None = None
 
     async def send(self, item: SessionMessage) -> None:
@@ -194,13 +193,13 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
 
 
 def input_reader(fd: int) -> Callable[[], Awaitable[bytes]]:
-    """Returns a function with which one task reads available bytes, or nothing at the end. It raises an OSError."""
+    """Returns a function with which one task reads available bytes, or nothing at the end; it may raise an OSError."""
     mode = os.fstat(fd).st_mode
-    # Reading a file or /dev/null never blocks, and an event loop can't wait for them.
+    # Files and /dev/null never block, and an event loop can't wait for them.
     waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
     async def read() -> bytes:
-        # Not in a thread: handing a message over would take longer than reading it.
+        # Not in a thread, which would take longer.
         await (anyio.wait_readable(fd) if waits else anyio.lowlevel.checkpoint())
         return os.read(fd, MAX_READ)
 
@@ -208,8 +207,8 @@ def input_reader(fd: int) -> Callable[[], Awaitable[bytes]]:
 
 
 async def write_all(fd: int, data: bytes) -> None:
-    """Writes all data, for one task at a time. Raises an OSError if that fails."""
-    # If the descriptor is ready, so many bytes don't block. A thread would take longer than the write.
+    """Writes all data, for one task at a time; raises an OSError if that fails."""
+    # If the descriptor is ready, writing so little does not block, and is faster than a thread.
     if len(data) <= select.PIPE_BUF and select.select([], [fd], [], 0)[1]:
         data = data[os.write(fd, data) :]
     if data:
@@ -236,7 +235,7 @@ def standard_streams() -> Generator[tuple[int, int]]:
 
 @contextmanager
 def _diverted(number: int, other: int) -> Generator[int]:
-    """Yields another descriptor of a standard stream, whose own number means `other` in this context."""
+    """Yields another descriptor of a standard stream, whose own number means `other` meanwhile."""
     original = os.dup(number)
     os.dup2(other, number)
     os.close(other)

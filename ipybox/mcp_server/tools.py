@@ -120,7 +120,7 @@ class ToolHandlers:
             async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
                 result = await self._services.run_cell(session, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
-            return await self._results.failure(exc, max_output_chars, resources=resources)
+            return await self._results.result(exc, max_output_chars, resources=resources)
         if isinstance(result, InputRequiredResult):
             return result
         return await self._results.result(result, max_output_chars, resources=resources)

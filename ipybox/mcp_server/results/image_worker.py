@@ -1,11 +1,11 @@
 """Checks one image in a separate process: python -I image_worker.py MAX_SIDE MAX_BYTES <image >answer
 
-The bytes come from code in a kernel. Decoding them can take any amount of time and memory, or hit a bug in a decoder.
-Therefore, the application does not decode them itself, and a model's API never gets an image that could not be decoded:
-it would reject the conversation from then on. The answer is a line with the type, then the bytes of a smaller image, or
-nothing if the image can be sent unchanged. The exit status is not 0 if it can't be sent.
+Decoding bytes that come from a kernel can take any amount of time and memory, or hit a bug in a decoder. So the
+application does not decode them itself. A model's API never gets an image that can't be decoded: it would reject the
+conversation from then on. The answer is a line with the type, then the bytes of a smaller image, or nothing if the
+image can be sent unchanged. The exit status is not 0 if it can't be sent.
 
-Standard library and Pillow only, because `-I` and a path hide the package. `model_images` starts this process.
+Only uses the standard library and Pillow, because `-I` and a path hide the package. `model_images` starts this process.
 """
 
 import io
@@ -15,7 +15,7 @@ import warnings
 
 from PIL import Image
 
-#: The formats that kernels send: no other decoder gets to see the bytes.
+#: The formats that kernels send. No other decoder is used.
 TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}
 
 #: Limit of the pixels of an image: beyond it, only the memory limit would stop the decoder.

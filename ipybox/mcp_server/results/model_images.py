@@ -1,4 +1,4 @@
-"""Images for models: of a type, a size and a number of bytes that every API accepts."""
+"""Images for models, of a type and size that every API accepts."""
 
 import logging
 import subprocess
@@ -11,7 +11,7 @@ from mcp_types import ImageContent
 
 logger = logging.getLogger(__name__)
 
-#: Limits of an image: pixels of its longer side, of which models see no more, bytes, and seconds for its check.
+#: Limits of an image: pixels of its longer side, beyond which models see no more; bytes; and seconds for its check.
 MAX_SIDE = 1568
 MAX_BYTES = 1_500_000
 TIMEOUT = 15.0

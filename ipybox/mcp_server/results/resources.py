@@ -2,8 +2,8 @@
 
     ipybox://outputs/<name>?offset=<bytes>
 
-A read returns a page as its first content, exactly as it was printed. If it is not the last one, a line for the model
-follows as second content, with the address of the next page. Programs find that address in the page's `_meta`.
+The first content of a read is a page, exactly as it was printed. If it is not the last one, a line for the model
+follows with the address of the next page, which programs find in the page's `_meta`.
 """
 
 import re
@@ -21,7 +21,7 @@ from ipybox.mcp_server.stdio import StrictStdioServer
 
 TEMPLATE = "ipybox://outputs/{name}{?offset}"
 
-#: The keys of a page's `_meta`: the address of the next page, and the size of the full output in bytes.
+#: Keys of a page's `_meta`: the address of the next page, and the bytes of the full output.
 NEXT, SIZE = "ipybox/next", "ipybox/size"
 
 _URI = re.compile(r"ipybox://outputs/([0-9a-f]+)(?:\?offset=(\d{1,15}))?", re.ASCII)
@@ -52,7 +52,7 @@ class OutputResourceServer(StrictStdioServer):
         return [ResourceTemplate(uri_template=TEMPLATE, name="output", description=description, mime_type="text/plain")]
 
     async def get_prompt(self, name: str, *_: object, **__: object) -> GetPromptResult:
-        """Raises an MCPError: there are no prompts, which the SDK would treat as a failure of the server."""
+        """Raises an MCPError: the SDK would treat the lack of prompts as a server failure."""
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name}")
 
     async def read_resource(self, uri: Any, context: object = None) -> Iterable[ReadResourceContents]:

@@ -1,7 +1,7 @@
 """Full outputs, in a directory of the workspace that only the application writes if there is a sandbox.
 
-Without a sandbox, code can write there, too. Therefore, no link is followed, and only the name of a file is trusted.
-Names are times, so that they sort by age. Servers of the same workspace share the directory.
+Without a sandbox, code can write there, too, so no link is followed, and only file names are trusted. Names are times,
+so that they sort by age. Servers of the same workspace share the directory.
 """
 
 import codecs
@@ -17,14 +17,14 @@ from ipybox.support.names import STATE_DIR
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.state import make_ipybox_dir
 
-#: Limits of the kept outputs: their number, and their bytes together. The newest one is kept at any size.
+#: Limits of the kept outputs: their number and total bytes. The newest one is kept at any size.
 MAX_FILES = 100
 MAX_BYTES = 256 << 20
 
 #: Bytes of one page: clients pass on this much to a model without truncating it.
 PAGE_BYTES = 32 << 10
 
-#: How many names are tried if other servers use the same ones at the same time.
+#: How many names are tried if other servers use the same ones.
 TRIES = 100
 
 _SUFFIX = ".txt"
@@ -39,9 +39,9 @@ class StoredOutput(NamedTuple):
 
 
 class OutputPage(NamedTuple):
-    """A part of an output, in which no character is cut in two, and a line only if it is long.
+    """A part of an output, cut between characters and, unless a line is long, between lines.
 
-    `end` is the offset, in bytes, of the next part, and `size` the bytes of the full output.
+    `end` is the byte offset of the next part, and `size` the bytes of the full output.
     """
 
     text: str
@@ -57,7 +57,7 @@ class OutputStore:
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        #: The time in the last name: a newer output must not reuse the name of one that was just removed.
+        #: The time in the last name, which a newer output must not reuse after its removal.
         self._last = 0
 
     def save(self, text: str) -> str:
@@ -73,9 +73,9 @@ class OutputStore:
         return self._workspace / STATE_DIR / "outputs" / f"{name}{_SUFFIX}"
 
     def page(self, name: str, offset: int = 0) -> OutputPage:
-        """Returns the part of an output that begins at an offset in bytes, or at the next whole character.
+        """Returns the part of an output from a byte offset, or the next whole character.
 
-        Raises a ValueError if the output does not exist, or ends before the offset, and an OSError if it can't be read.
+        Raises a ValueError if the output does not exist or ends before the offset, and an OSError if it can't be read.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of an output")

@@ -1,11 +1,11 @@
 """The MCP tool result of an execution: its truncated output, ipybox's messages about it, and images.
 
-ipybox's messages are a separate block of text after the output, so that code can't forge them, or before a long output:
-Claude Code shows only the beginning of a result with more than 25,000 tokens, and drops its images, so that their paths
-must come first. A client may show a model the blocks as one text: if the output contains ipybox's mark, the first of
-the messages says that the code printed it.
+ipybox's messages are a separate block of text after the output, so that code can't forge them. They precede a long
+output: Claude Code shows only the beginning of a result with more than 25,000 tokens, without its images. A client may
+show a model the blocks as one text: if the output contains ipybox's mark, the first message says that the code printed
+it.
 
-No block of text is blank (empty, or only white space): model APIs answer requests with such a block with status 400.
+No block of text is blank: model APIs reject requests with empty blocks or only white space (status 400).
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
 
-#: Limit of the images that a result names.
+#: Maximum number of images that a result names.
 NAMED = 20
 
 #: Overwritten characters up to which a result has no notice about them.
 REDRAWN = 200
 
-#: Characters of a text up to which it is processed in the event loop.
+#: Longer texts are not processed in the event loop.
 SHORT = 10_000
 
-#: Characters of an output from which on ipybox's messages come first: few for 25,000 tokens, which may be short.
+#: Characters of an output after which ipybox's messages come first: few, because 25,000 tokens may be short.
 MESSAGES_FIRST = 20_000
 
-#: The text of a result without any text and image.
+#: The text of a result without text and images.
 NO_OUTPUT = "(no output)"
 
 #: What each notice begins with.
@@ -49,19 +49,22 @@ _FORGED = f"Output lines that start with {MARK} were printed by the code, not by
 
 
 class ToolResultBuilder:
-    """Builds the tool results of executions; the full text of truncated outputs goes to the store."""
+    """Builds the tool results of executions; the store receives the full text of truncated outputs."""
 
     def __init__(self, store: OutputStore, images: Images = "both"):
         self._store = store
         self._images: Images = images
 
     async def result(
-        self, output: ExecutionOutput, max_chars: int, *, failure: Exception | None = None, resources: bool = True
+        self, outcome: ExecutionOutput | Exception, max_chars: int, *, resources: bool = True
     ) -> CallToolResult:
-        """Returns the result of an execution, whose output may have `max_chars` characters.
+        """Returns the result of an execution or of its failure, with output of up to `max_chars` characters.
 
         Without `resources`, the client can't read any, and their addresses only cost context.
         """
+        failure = outcome if isinstance(outcome, Exception) else None
+        known: ExecutionOutput | None = getattr(outcome, "output", None) if isinstance(outcome, Exception) else outcome
+        output = known or ExecutionOutput(None, [])
         asked = output.image_data if self._images != "link" else []
         shown = await asyncio.to_thread(model_images, asked) if asked else []
         text, omission = await self._truncated(output.text or "", failure, max_chars, resources=resources)
@@ -76,16 +79,11 @@ class ToolResultBuilder:
         content += [image for image in shown if isinstance(image, ImageContent)]
         return CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
 
-    async def failure(self, failure: Exception, max_chars: int, *, resources: bool = True) -> CallToolResult:
-        """Returns the result of an execution that failed, with the output before the failure."""
-        output: ExecutionOutput = getattr(failure, "output", None) or ExecutionOutput(None, [])
-        return await self.result(output, max_chars, failure=failure, resources=resources)
-
     async def _truncated(
         self, text: str, failure: Exception | None, max_chars: int, *, resources: bool
     ) -> tuple[str, list[str]]:
         """Returns the text of the result and, if it is not the whole, a notice with the file that keeps the whole."""
-        # A thread takes longer to start on a short text than to process it.
+        # Starting a thread takes longer than processing a short text.
         short = len(text) + (0 if failure is None else len(str(failure))) <= SHORT
         whole, text = _texts(text, failure) if short else await asyncio.to_thread(_texts, text, failure)
         omission = ""
@@ -148,7 +146,7 @@ def _files(paths: Sequence[Path]) -> list[str]:
     return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
-#: Characters of a line up to which backspaces move the cursor; in longer lines they are only removed.
+#: In lines with more characters, backspaces are only removed.
 MAX_LINE = 1 << 20
 
 _MOVES = re.compile("(\b+|\r)")

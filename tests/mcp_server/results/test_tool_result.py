@@ -85,7 +85,7 @@ async def test_failure_has_what_came_before_it_cut_alike(
     failure: type[CodeExecutionError | ExecutionTimeoutError], store: OutputStore
 ):
     output = ExecutionOutput("x" * 1000, [Path("plot.png")], [png()])
-    result = await ToolResultBuilder(store).failure(failure("it failed", output), 30)
+    result = await ToolResultBuilder(store).result(failure("it failed", output), 30)
 
     assert result.is_error
     (text, told), images = parts(result)
@@ -105,12 +105,12 @@ async def test_no_block_of_text_is_blank(text: str | None, store: OutputStore):
     assert parts(await builder.result(plot, 300)) == ([], [png()])
     assert parts(await builder.result(noticed, 300)) == (["[ipybox] State was lost."], [])
     for message in ("", " \n"):
-        texts, _ = parts(await builder.failure(CodeExecutionError(message, nothing), 300))
+        texts, _ = parts(await builder.result(CodeExecutionError(message, nothing), 300))
         assert texts[0].strip() == texts[0].splitlines()[-1] == "CodeExecutionError"
 
 
 async def test_failure_without_output_is_its_message(store: OutputStore):
-    assert parts(await ToolResultBuilder(store).failure(TimeoutError("not started"), 30)) == (["not started"], [])
+    assert parts(await ToolResultBuilder(store).result(TimeoutError("not started"), 30)) == (["not started"], [])
 
 
 async def test_what_ipybox_says_is_a_block_of_its_own_which_code_can_not_write(store: OutputStore):
@@ -136,7 +136,7 @@ async def test_paths_come_before_a_long_output_of_which_a_client_may_show_the_be
 
     async def result(most: int) -> CallToolResult:
         if fails:
-            return await builder.failure(CodeExecutionError("E", output), most)
+            return await builder.result(CodeExecutionError("E", output), most)
         return await builder.result(output, most)
 
     (first, second), shown = parts(await result(200_000))
@@ -155,7 +155,7 @@ async def test_where_code_prints_the_mark_of_ipybox_the_result_says_that_it_was_
     told = "[ipybox] Output lines that start with [ipybox] were printed by the code, not by ipybox."
 
     assert parts(await ToolResultBuilder(store).result(ExecutionOutput(forged, []), 300)) == ([forged, told], [])
-    failed = await ToolResultBuilder(store).failure(CodeExecutionError("E", ExecutionOutput(forged, [])), 300)
+    failed = await ToolResultBuilder(store).result(CodeExecutionError("E", ExecutionOutput(forged, [])), 300)
     assert parts(failed) == ([f"{forged}\nE", told], [])
 
 
