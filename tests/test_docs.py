@@ -43,7 +43,7 @@ SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
 #: A tab, and what is in it.
-TAB = re.compile(r"^=== .*\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
+TAB = re.compile(r"^===+? .*\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
 
 
 def text_of(page: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs.site.build import add_markdown, keep_headings, stage
+from docs.site.build import add_markdown, join_sections, stage
 from docs.site.links import broken_links
 from docs.site.offline import add_offline_search
 from docs.site.pages import DOCS, Page, load_config, pages_of
@@ -131,13 +131,14 @@ def test_pages_ask_no_other_host_for_facts_about_the_repository(staged: tuple[Pa
 
 
 def test_search_finds_guides_before_notes_for_users_of_an_earlier_version(tmp_path: Path):
-    items = [{"location": name, "text": "about approvals"} for name in ("approvals.html", "migration.html#approvals")]
+    locations = ("approvals.html", "approvals.html#rules", "migration.html", "migration.html#rules")
+    items = [{"location": name, "title": "Rules", "text": "about rules"} for name in locations]
     (tmp_path / "search.json").write_text(json.dumps({"items": items}))
 
-    keep_headings(tmp_path / "search.json")
+    join_sections(tmp_path / "search.json")
 
-    kept = json.loads((tmp_path / "search.json").read_text())["items"]
-    assert [item["text"] for item in kept] == ["about approvals", ""]
+    kept = {item["location"]: item["text"] for item in json.loads((tmp_path / "search.json").read_text())["items"]}
+    assert kept == {**dict.fromkeys(locations[:2], "about rules"), "migration.html": "about rules Rules about rules"}
 
 
 def test_each_error_is_in_troubleshooting():

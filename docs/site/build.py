@@ -33,8 +33,8 @@ CHANGELOG = "changelog.md"
 #: What is copied as it is: examples and pictures that pages link to.
 COPIED = ("examples/*.json", "**/*.svg", "**/*.png")
 
-#: Pages that search finds by their headings only: they mention everything, and guides should come first.
-BY_HEADING = ("migration", "changelog")
+#: Pages that search finds as a whole: their headings repeat those of guides, which should come first.
+WHOLE = ("migration", "changelog")
 
 
 def stage(directory: Path) -> list[Page]:
@@ -68,13 +68,17 @@ def add_markdown(staged: Path, site: Path, pages: list[Page]) -> None:
     _write(site / "llms-full.txt", llms_full_txt(name, summary, url, full))
 
 
-def keep_headings(index: Path) -> None:
-    """Removes the texts of the pages `BY_HEADING` from the search index."""
+def join_sections(index: Path) -> None:
+    """Makes one entry of each page in `WHOLE` in the search index, whose headings then count as text."""
     search = json.loads(index.read_text(encoding="utf-8"))
+    items: dict[str, Any] = {}
     for item in search["items"]:
-        if item["location"].startswith(BY_HEADING):
-            item["text"] = ""
-    _write(index, json.dumps(search))
+        page = item["location"].partition("#")[0]
+        if page.startswith(WHOLE) and page in items:
+            items[page]["text"] += f" {item['title']} {item['text']}"
+        else:
+            items[page if page.startswith(WHOLE) else item["location"]] = item
+    _write(index, json.dumps({**search, "items": [*items.values()]}))
 
 
 def build(site: Path) -> list[str]:
@@ -85,7 +89,7 @@ def build(site: Path) -> list[str]:
         command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", "mkdocs.yml"]
         subprocess.run(command, cwd=staged, check=True)
         add_markdown(staged, staged / "site", pages)
-        keep_headings(staged / "site" / "search.json")
+        join_sections(staged / "site" / "search.json")
         add_offline_search(staged / "site")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(staged / "site", site)
