@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.kernel import running
-from benchmarks.measurement import Curve, Limit, Measurement, Samples, Setting, Side, take_turns
+from benchmarks.measurement import Limit, Measurement, Samples, Setting, Side, take_turns
 from benchmarks.subject import Subject
 from benchmarks.tools import running as running_tools
 
@@ -15,7 +15,7 @@ ARGUMENT_BYTES = 1_000_000
 
 #: Bytes of the largest output, and the parts of it with which its time must grow in proportion.
 MOST_BYTES = 100_000_000
-PARTS = (0.1, 0.25, 0.5, 1)
+PARTS = (0.1, 1)
 
 #: How often each part is printed.
 TIMES = 3
@@ -56,7 +56,7 @@ def measure_output(setting: Setting, lines: bool) -> Samples:
     with running(setting) as subjects:
         samples = take_turns(setting, {side: partial(output, side, it) for side, it in subjects.items()})
     remarks = [
-        f"{side}: only {number / 1e6:.1f} of {size / 1e6:g} MB arrived"
+        f"{side} showed only {number / 1e6:.1f} of {size / 1e6:g} MB"
         for side, number in least.items()
         if number < size - 1
     ]
@@ -74,14 +74,8 @@ def measure_growth(setting: Setting) -> Samples:
                 for side, subject in subjects.items():
                     answer: dict[str, Any] = subject.ask("output", code=printing(int(most * part), lines=True))
                     seconds.setdefault(side, {}).setdefault(part, []).append(answer["seconds"])
-    points: dict[Side, list[tuple[float, float]]] = {
-        side: [(most * part / 1e6, min(times)) for part, times in parts.items()] for side, parts in seconds.items()
-    }
     measured = seconds["ipybox"]
-    return Samples(
-        {"ipybox": measured[PARTS[-1]], "floor": [value / PARTS[0] for value in measured[PARTS[0]]]},
-        curves=[Curve("Output of one cell", "MB, in 100-byte lines", "s", points)],
-    )
+    return Samples({"ipybox": measured[PARTS[-1]], "floor": [value / PARTS[0] for value in measured[PARTS[0]]]})
 
 
 def measure_argument(setting: Setting) -> Samples:

@@ -60,29 +60,11 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """How a figure depends on a number, for a plot.
-
-    Attributes:
-        name: What the figure is, for people.
-        over: What the number is, for people.
-        unit: Of the figure.
-        points: The number and the figure, of each side.
-    """
-
-    name: str
-    over: str
-    unit: Unit
-    points: Mapping[Side, list[tuple[float, float]]]
-
-
-@dataclass(frozen=True)
 class Samples:
     """What was measured, in the measurement's unit, and what else there is to say about it."""
 
     values: Mapping[Side, list[float]]
     remarks: list[str] = field(default_factory=list[str])
-    curves: list[Curve] = field(default_factory=list[Curve])
 
     def median(self, side: Side) -> float | None:
         """Returns the median of a side; None if it was not measured."""

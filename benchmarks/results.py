@@ -7,7 +7,7 @@ from statistics import median
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.figures import describe
-from benchmarks.measurement import Curve, Group, Measurement, Samples, Side, Unit
+from benchmarks.measurement import Group, Measurement, Samples, Side, Unit
 
 
 class ResultsError(Exception):
@@ -33,7 +33,6 @@ class Row(BaseModel):
     limits: list[LimitResult]
     samples: dict[Side, list[float]]
     remarks: list[str]
-    curves: list[Curve]
 
     @property
     def met(self) -> bool | None:
@@ -124,7 +123,6 @@ def row(measurement: Measurement, samples: Samples) -> Row:
         ],
         samples=_rounded(samples.values),
         remarks=samples.remarks,
-        curves=samples.curves,
     )
 
 

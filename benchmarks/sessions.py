@@ -1,4 +1,4 @@
-"""More sessions of a running executor: their time, CPU time and memory, one alone and up to 32 concurrently.
+"""More sessions of a running executor: their time, CPU time and memory, one alone and 16 concurrently.
 
 The floor of a session is another kernel of `jupyter_client`, in the same program. The peer has no sessions: it is
 another executor, with all that belongs to it.
@@ -7,18 +7,13 @@ another executor, with all that belongs to it.
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from statistics import median
 
-from benchmarks.measurement import Curve, Limit, Measurement, Samples, Setting, Side, take_turns
+from benchmarks.measurement import Limit, Measurement, Samples, Setting, Side, take_turns
 from benchmarks.processes import cpu_seconds, idle_memory
 from benchmarks.subject import Subject, started
 
 #: How many sessions start concurrently, and in a quick run.
-COUNTS = (1, 2, 4, 8, 16, 32)
-QUICK_COUNTS = (1, 2)
-
-#: The number whose figures are in the table.
-MANY = 16
+MANY, QUICK_MANY = 16, 2
 
 #: An executor of the peer takes 200 MiB and seconds of CPU time.
 MOST_OF_PEER = 4
@@ -79,46 +74,35 @@ def measure_cpu(setting: Setting) -> Samples:
 
 
 def measure_many(setting: Setting) -> Samples:
-    seconds, _ = _growth_of(setting)
-    curve = Curve("Concurrent new sessions: time to all first results", "sessions", "s", _points(seconds))
+    seconds, _ = _many_of(setting)
     # Fewer executors of the peer can't be compared with that many sessions.
-    return Samples({side: values for side, values in _with_many(seconds).items() if side != "peer"}, curves=[curve])
+    return Samples({side: values for side, values in seconds.items() if side != "peer"})
 
 
 def measure_memory(setting: Setting) -> Samples:
-    _, each = _growth_of(setting)
-    sums: dict[Side, list[tuple[float, float]]] = {
-        side: [(number, number * value) for number, value in points] for side, points in _points(each).items()
-    }
-    remarks = [f"peer's figure is that of each of {max(each['peer'])} executors"] if "peer" in each else []
-    return Samples(_with_many(each), remarks, [Curve("Memory of idle sessions, PSS", "sessions", "MiB", sums)])
+    _, each = _many_of(setting)
+    return Samples(each, [f"peer's figure is that of each of {MOST_OF_PEER} executors"] if "peer" in each else [])
 
 
-#: What was measured with each number of sessions, of each side.
-Growth = dict[Side, dict[int, list[float]]]
-
-
-def _growth_of(setting: Setting) -> tuple[Growth, Growth]:
-    return _growth(setting.rounds, setting.quick, tuple(setting.interpreters.items()))
+def _many_of(setting: Setting) -> tuple[dict[Side, list[float]], dict[Side, list[float]]]:
+    return _many(setting.rounds, setting.quick, tuple(setting.interpreters.items()))
 
 
 @cache
-def _growth(rounds: int, quick: bool, interpreters: tuple[tuple[Side, str], ...]) -> tuple[Growth, Growth]:
-    """Returns the seconds that sessions took, and the MiB of each; both rows have it measured once."""
-    seconds: Growth = {}
-    memory: Growth = {}
+def _many(
+    rounds: int, quick: bool, interpreters: tuple[tuple[Side, str], ...]
+) -> tuple[dict[Side, list[float]], dict[Side, list[float]]]:
+    """Returns the seconds that many sessions took, and the MiB of each; measured once for both rows."""
+    seconds: dict[Side, list[float]] = {}
+    memory: dict[Side, list[float]] = {}
     with _running(Setting(rounds, dict(interpreters), quick)) as subjects:
         alone = {side: idle_memory(subject.pid) for side, subject in subjects.items()}
-        for number, count in enumerate(QUICK_COUNTS if quick else COUNTS):
-            for side, subject in [*subjects.items()][:: -1 if number % 2 else 1]:
-                if side == "peer" and count > MOST_OF_PEER:
-                    continue
-                taken = [_open_and_close(subject, count) for _ in range(1 if quick else max(1, rounds // 2))]
-                subject.ask("open", count=count)
-                each = (idle_memory(subject.pid) - alone[side]) / count
-                subject.ask("close")
-                seconds.setdefault(side, {})[count] = taken
-                memory.setdefault(side, {})[count] = [each]
+        for side, subject in subjects.items():
+            count = QUICK_MANY if quick else MOST_OF_PEER if side == "peer" else MANY
+            seconds[side] = [_open_and_close(subject, count) for _ in range(1 if quick else max(1, rounds // 2))]
+            subject.ask("open", count=count)
+            memory[side] = [(idle_memory(subject.pid) - alone[side]) / count]
+            subject.ask("close")
     return seconds, memory
 
 
@@ -126,15 +110,6 @@ def _open_and_close(subject: Subject, count: int) -> float:
     seconds: float = subject.ask("open", count=count)
     subject.ask("close")
     return seconds
-
-
-def _points(growth: Growth) -> dict[Side, list[tuple[float, float]]]:
-    return {side: [(count, median(values)) for count, values in counts.items()] for side, counts in growth.items()}
-
-
-def _with_many(growth: Growth) -> dict[Side, list[float]]:
-    """Returns the samples of each side with `MANY` sessions, or with the most that were measured below that."""
-    return {side: counts[max(count for count in counts if count <= MANY)] for side, counts in growth.items()}
 
 
 def _take_turns(setting: Setting, measure: Callable[[Subject], list[float]]) -> Samples:

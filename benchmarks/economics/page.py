@@ -100,9 +100,9 @@ def _losses(data: Economics) -> Iterator[str]:
                 count: _total(data, task.name, "code", count) / _total(data, task.name, other, count)
                 for count in data.counts
             }
-            lost = [f"{ratio:.1f} × (with {count} tools)" for count, ratio in ratios.items() if ratio > 1]
+            lost = [f"{ratio:.1f} × with {count} tools" for count, ratio in ratios.items() if ratio > 1]
             if lost:
-                yield f"- {', '.join(lost)} the tokens of {other} for *{task.title}*"
+                yield f"- more tokens than {other} for *{task.title}*: {', '.join(lost)}"
     yield f"- one more request than JSON tools for {_more(data, _requests)}"
     yield f"- more tokens written by the model than JSON tools for {_more(data, _written)}"
 
