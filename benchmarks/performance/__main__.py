@@ -29,7 +29,7 @@ def main() -> None:
     except (ResultsError, OSError) as exc:
         print(f"benchmarks.performance: {exc}", file=sys.stderr)
         sys.exit(2)
-    Console().print(table(results.rows))
+    Console(width=None if sys.stdout.isatty() else 180).print(table(results.rows))
 
 
 if __name__ == "__main__":

@@ -18,20 +18,20 @@ SERVERS = published_servers()
 REPORT = """\
 # Published MCP servers
 
-`make servers` installs these servers of npm and PyPI, tests them, and writes this page if all tests pass. The calls
-need no network, and no server needs an account for its list of tools.
+`make servers` installs these servers from npm and PyPI, tests them, and writes this page if all tests pass. The calls
+need no network, and the lists of tools no account.
 
 | test | result on {date} |
 | --- | --- |
-| Servers that are registered twice, the second time with no change reported | {unchanged} of {servers} |
-| Generated modules that are imported, one for each tool | {imported} of {tools} |
-| Findings of pyright in strict mode | {pyright} |
-| Calls with the result, or the error, of a plain client of the MCP SDK | {equal} of {calls}, of {called} servers |
-| Errors of servers among these calls | {errors} |
+| Servers registered twice, the second time without changes | {unchanged} of {servers} |
+| Generated modules that can be imported, one per tool | {imported} of {tools} |
+| Errors from pyright in strict mode | {pyright} |
+| Calls with the same result or error as a plain MCP client | {equal} of {calls}, of {called} servers |
+| Server errors among these calls | {errors} |
 
-One tool counts as unchanged that does change: the description of `run_command`, of `cli-mcp-server`, lists a Python
-set, whose order differs between processes. Identifiers of queries (`mcp-clickhouse`), the time of a scan
-(`mcp-server-tree-sitter`) and the directory of the server are not compared. Python {python}, MCP SDK {sdk}.
+One change is ignored: the description of `run_command` in `cli-mcp-server` lists a Python set, whose order differs
+between processes. Query identifiers (`mcp-clickhouse`), the time of a scan (`mcp-server-tree-sitter`) and the server's
+directory are not compared. Python {python}, MCP SDK {sdk}.
 
 | package | version | tools | calls | result |
 | --- | --- | --- | --- | --- |
