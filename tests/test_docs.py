@@ -93,6 +93,18 @@ def test_fixtures_that_are_shown_work(tmp_path: Path):
     assert "1 passed" in done.stdout, done.stdout
 
 
+def test_each_program_of_the_documentation_shows_what_it_prints():
+    programs = [
+        (page.name, script, shown)
+        for page in DOCS.glob("*.md")
+        for script, shown in SCRIPT.findall(page.read_text())
+        if re.search(r"^asyncio\.run\(|^with Executor\(", script, re.MULTILINE)
+    ]
+
+    assert len(programs) > 10
+    assert [(name, script) for name, script, shown in programs if not shown] == []
+
+
 def commands_of(page: str) -> list[list[str]]:
     """Returns the arguments of each `ipybox` that a page shows, in a shell or in an MCP client's configuration."""
     shell = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

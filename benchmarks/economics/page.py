@@ -31,7 +31,7 @@ VARIANT_TEXTS: dict[Way, str] = {
 }
 
 SOURCE = """\
-Measured with {client} and {definitions}. The tokenizer of `{tokenizer}` makes a token of {ratio:.1f} bytes.
+Measured with {client} and {definitions}. Tokens are those of `{tokenizer}`, {ratio:.1f} bytes on average.
 """
 
 REAL = "the definitions of GitHub's MCP server"
