@@ -1,7 +1,4 @@
-"""Imports saved code as a kernel does that has just started.
-
-The code of the workspace runs here; its output is dropped.
-"""
+"""Imports saved code as a fresh kernel would. Its output is dropped."""
 
 import io
 import os
@@ -20,7 +17,7 @@ from ipybox.codeact.tool_info import one_line
 
 T = TypeVar("T")
 
-#: Characters of what an exception says.
+#: Characters of an exception's text.
 _LONGEST_REASON = 300
 
 #: What frames call the body of a module.
@@ -36,7 +33,7 @@ class BrokenError(Exception):
 
 
 class _Muted(io.TextIOBase):
-    """Drops what is printed until `muted` is false; what imported code has set up, as logging, may write later."""
+    """Drops output until `muted` is false, because imported code may have set up logging that writes later."""
 
     def __init__(self, stream: TextIO):
         self.muted = True
@@ -52,11 +49,7 @@ class _Muted(io.TextIOBase):
 
 @contextmanager
 def importing(root: Path) -> Generator[None]:
-    """Lets imports see the workspace like a kernel that has just started there.
-
-    Earlier imports from it are forgotten, and so are the imports of the context: the next import reads the current
-    files.
-    """
+    """Lets imports see the workspace like a fresh kernel; imports before and in the context are forgotten."""
     path, bytecode = sys.path[:], sys.dont_write_bytecode
     out, err = _Muted(sys.stdout), _Muted(sys.stderr)
     forget()

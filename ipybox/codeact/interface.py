@@ -1,7 +1,6 @@
-"""The interface of a tool: its source without the bodies of functions and without implementation details.
+"""The interface of a tool: its source without function bodies and implementation details.
 
-The full interface has all documentation of the source. The short one, as in searches, truncates texts, and does not
-repeat the content of the example line.
+The short interface, which searches show, truncates texts and omits what the example line repeats.
 """
 
 import ast
@@ -14,10 +13,10 @@ from ipybox.codeact.tool_info import ToolInfo, cut, first_sentence, has_default,
 #: Characters of an interface; the longest that was ever generated has 15,000.
 MAX_INTERFACE = 20_000
 
-#: Characters of what a short interface says about a field that callers must give, and about any other.
+#: Characters of a short interface's note about a required field, and about any other.
 REQUIRED_NOTE = 120
 NOTE = 60
-#: Characters of what it says about a tool.
+#: Characters of its summary of a tool.
 SUMMARY = 120
 
 #: Decorators of methods that are part of a model's interface; those of its validators are not.
@@ -25,13 +24,13 @@ _VISIBLE = ("property", "computed_field", "cached_property")
 
 
 def interface(card: ToolInfo) -> str:
-    """Returns what is needed in order to call a tool: its models, its functions' heads and docstrings, an example."""
+    """Returns what a caller of a tool needs: its models, the heads and docstrings of its functions, and an example."""
     shown = "\n\n".join(_parts(card, short=False))
     return f"# {card.module.path}\n{_bounded(card, shown)}\n\n{_example(card)}"
 
 
 def short_interface(card: ToolInfo) -> str:
-    """Returns the same with cut texts. Of an MCP tool's functions, it has the example only."""
+    """Returns the same with truncated texts; for an MCP tool, with the example instead of functions."""
     head = f"# {card.name.module(card.root)}"
     said = f": {cut(card.summary, SUMMARY)}" if card.root == MCPTOOLS and card.summary else ""
     shown = "\n".join(_parts(card, short=True))
@@ -63,7 +62,7 @@ def _parts(card: ToolInfo, *, short: bool) -> Iterator[str]:
 
 
 def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
-    """A class without the bodies of its methods; of those, without what no caller uses. In short, a line per field."""
+    """Returns the fields and properties of a class; in short, one line per field."""
     lines = [module.between((node.lineno, 0), _start(node.body[0])).rstrip()]
     for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
         match statement:
@@ -101,7 +100,7 @@ def _head(module: SourceModule, node: Function) -> str:
 
 
 def _start(node: ast.stmt) -> tuple[int, int]:
-    """Where a statement starts, with its decorators."""
+    """Returns where a statement starts, including decorators."""
     match node:
         case ast.FunctionDef(decorator_list=[first, *_]) | ast.ClassDef(decorator_list=[first, *_]):
             return first.lineno, first.col_offset - 1
@@ -124,7 +123,7 @@ def _name(decorator: ast.expr) -> str:
 
 
 def _example(card: ToolInfo) -> str:
-    """How to import and call it, in two lines."""
+    """Returns two lines that import the tool and call it."""
     unnamed = {each.arg for each in card.run.args.posonlyargs}
     names = [each.name for each in card.parameters if not each.default and each.name.isidentifier()]
     required = ", ".join("…" if name in unnamed and card.root == GENTOOLS else f"{name}=…" for name in names)

@@ -70,7 +70,7 @@ class Library:
         self._read: dict[str, SourceModule | None] = {}
 
     def gentools(self) -> Iterator[Name]:
-        """The saved code actions, as far as they can be imported by their name."""
+        """Yields the saved code actions with importable names."""
         for category in self._categories(GENTOOLS):
             for entry in self.entries(f"{GENTOOLS}/{category}"):
                 # Removing a package leaves the directory where Python kept its bytecode.
@@ -78,17 +78,17 @@ class Library:
                     yield Name(category, entry.name)
 
     def mcp_tools(self) -> Iterator[McpTool]:
-        """The tools of MCP servers whose modules can be read."""
+        """Yields the tools of MCP servers whose modules can be read."""
         for name in self._modules(MCPTOOLS):
             if module := self.module(f"{name.path(MCPTOOLS)}.py"):
                 yield McpTool(name, module)
 
     def parsers(self) -> Iterator[Name]:
-        """The tools that have a parser in `mcpparse`."""
+        """Yields the tools with a parser in `mcpparse`."""
         return self._modules(MCPPARSE)
 
     def module(self, path: str) -> SourceModule | None:
-        """The module in a file, unless it is missing or unreadable."""
+        """Returns the module in a file; None if it is missing or unreadable."""
         if path not in self._read:
             self._read[path] = self._parsed(path)
         return self._read[path]
@@ -123,5 +123,5 @@ class Library:
 
 
 def is_name(name: str) -> bool:
-    """Whether code can import this by its name."""
+    """Returns whether code can import a module of this name."""
     return name.isidentifier() and not keyword.iskeyword(name)

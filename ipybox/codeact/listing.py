@@ -1,4 +1,4 @@
-"""`tools()`: the overview from which an agent chooses a tool. It is terse, because each character costs context."""
+"""`tools()`, from which an agent chooses a tool. Its output is terse, because each character costs context."""
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -12,23 +12,22 @@ from ipybox.codeact.source import UnreadableError
 from ipybox.codeact.tool_info import ToolInfo, cut, gentool_cards, mcp_cards
 from ipybox.support.printable import printable
 
-#: Characters of an overview, and of these those of its gentools.
+#: Characters of an overview, and of its part about gentools.
 BUDGET = 2000
 GENTOOLS_BUDGET = 1200
-#: Characters of a line that describes a tool.
+#: Characters of a tool's line, and where its parameters need more.
 LINE = 160
-#: The same, where the parameters need it.
 LONGEST_LINE = 300
-#: Tools of a category from which on their lines are short, and the length of these.
+#: Number of tools in a category above which their lines are short, and characters of a short line.
 MANY = 40
 SHORT_LINE = 90
-#: Characters up to which a search shows the interface of its best hit, and how many other hits it names.
+#: Maximum characters of the interface that a search shows for its best hit, and number of other hits that it names.
 SHOWN_INTERFACE = 3000
 OTHERS = 4
-#: Limit of the tools that are named instead of a missing one, and the minimum similarity of their names.
+#: Number of tools that are suggested for a missing one, and minimum similarity of their names.
 NEAREST = 3
 LIKENESS = 0.75
-#: Unreadable files that are named.
+#: Number of unreadable files that are named.
 NAMED = 3
 
 HOW = 'tools("some words") searches, tools("category") lists, tools("category.tool") shows its interface.'
@@ -76,7 +75,7 @@ def _answer(cards: list[ToolInfo], query: str) -> str:
 
 
 def _missing(cards: list[ToolInfo], name: str) -> str:
-    """Says that no tool has this name, and which may be meant: those called so elsewhere, then alike, then about it."""
+    """Suggests tools for a missing one: with the same name elsewhere, a similar name, or found by a search."""
     category, _, tool = name.rpartition(".")
     inside = [card for card in cards if card.name.category == category]
     alike = [str(card.name) for card in cards if card.name.tool == tool]
@@ -87,7 +86,7 @@ def _missing(cards: list[ToolInfo], name: str) -> str:
 
 
 def _found(hits: list[ToolInfo]) -> str:
-    """The interface of the best hit, which saves a question as it mostly is what was meant, and the names of others."""
+    """Returns the interface of the best hit, which saves a second question, and the names of others."""
     best, *others = hits
     shown = short_interface(best)
     if len(shown) > SHOWN_INTERFACE:
@@ -97,7 +96,7 @@ def _found(hits: list[ToolInfo]) -> str:
 
 
 def _named(cards: list[ToolInfo]) -> str:
-    """The interface of a tool, unless several have the name."""
+    """Returns the interface of a tool, or a list if several have the name."""
     first, *others = cards
     if others and any(card.name != first.name for card in others):
         return "\n".join([f"Several tools are called {first.name.tool}:", *_lines(cards)])
@@ -106,7 +105,7 @@ def _named(cards: list[ToolInfo]) -> str:
 
 
 def _overview(cards: list[ToolInfo]) -> str:
-    """The gentools, then the tools of servers, each as detailed as there is room."""
+    """Returns the gentools, then the tools of servers, with as much detail as there is room for."""
     gentools = [card for card in cards if card.root == GENTOOLS]
     mcptools = [card for card in cards if card.root == MCPTOOLS]
     if not cards:
@@ -152,7 +151,7 @@ def _names(cards: list[ToolInfo]) -> list[str]:
 
 
 def _counts(cards: list[ToolInfo], room: int = BUDGET) -> str:
-    """The number of tools in each category, and the parsed ones."""
+    """Returns the number of tools in each category, and the names of the parsed ones."""
     groups = {key: list(group) for key, group in groupby(cards, lambda card: (card.root, card.name.category))}
     counts = [f"{root}.{category} {len(group)}" for (root, category), group in groups.items()]
     parsed = [str(card.name) for card in cards if card.parsed]

@@ -39,15 +39,15 @@ class Report:
 
 
 def at(module: SourceModule, node: ast.stmt | ast.expr | ast.arg | None, message: str, remedy: str) -> Problem:
-    """A problem at a node of a module, or of the module as a whole."""
+    """Returns a problem at a node of a module, or of the whole module."""
     return Problem(module.path, 1 if node is None else node.lineno, message, remedy)
 
 
 def unreadable(error: UnreadableError) -> Problem:
-    """The problem that a file can't be read."""
+    """Returns the problem of an unreadable file."""
     return Problem(error.path, error.line, error.reason, "fix or remove it")
 
 
 def no_name(path: str, name: str) -> Problem:
-    """The problem that a file or directory has a name that can't be imported."""
+    """Returns the problem of a name that can't be imported."""
     return Problem(path, 1, f"`{name}` can't be imported", "rename it to a Python identifier that is not a keyword")

@@ -1,4 +1,4 @@
-"""Whether callers know what is in a result."""
+"""Checks whether a result type tells callers what a result contains."""
 
 import dataclasses
 import datetime
@@ -21,7 +21,7 @@ _CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
 
 
 def improper_types(result: Any) -> Iterator[str]:
-    """The types in it that are no models, no plain types and no containers of these."""
+    """Yields the types in it that are neither models nor plain types nor containers of these."""
     origin = get_origin(result)
     if origin is Literal:
         return

@@ -1,7 +1,7 @@
 """The rules for saved code actions and output parsers: mistakes that neither Python nor an import reports.
 
-The code is imported, and the rules look at what that made. A parsed type is appended to the generated part of a tool's
-module, which stays unchanged: registering again replaces the generated part, and keeps the additions.
+They inspect the imported code. What a parser adds to a tool's module stands below its generated part, so that
+registering again can replace that part and keep the additions.
 """
 
 import ast
@@ -183,7 +183,7 @@ def _parse_problems(library: Library, parser: SourceModule, parse: object, tool:
 
 
 def orphan_problems(tool: McpTool) -> Iterator[Problem]:
-    """Yields the problem of a tool whose output has no parser, but that speaks of one."""
+    """Yields the problem of a tool that refers to a missing parser."""
     appended = [node for node in tool.module.tree.body if node.lineno > tool.generated]
     result = next((node for node in appended if isinstance(node, ast.ClassDef) and node.name == _RESULT), None)
     if node := tool.run_parsed or result:

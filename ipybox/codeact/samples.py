@@ -1,4 +1,4 @@
-"""Results of a tool as samples for a parser: JSON values, and how a parser gets them out of a result."""
+"""Turns results of a tool into samples for a parser: JSON values, and the code that extracts them from a result."""
 
 import ast
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-#: What a parser calls the parts of a result that is not an object, which a model needs a name for.
+#: Field names for a result that is not an object, because a model needs one.
 ITEMS, VALUE = "items", "value"
 
 
@@ -60,5 +60,5 @@ def _decoded_text(text: str, expression: str) -> tuple[Any, str, str]:
 
 
 def _name(value: Any) -> str | None:
-    """What the field of a value is called that is not an object."""
+    """Returns the field name for a value that is not an object."""
     return None if isinstance(value, dict) else ITEMS if isinstance(value, list | tuple) else VALUE

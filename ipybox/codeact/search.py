@@ -1,7 +1,7 @@
-"""Finds the tools that a query is about.
+"""Ranks tools by a query.
 
-A tool's score is the sum, over the words of the query, of how rare the word is and of where the tool has it. It is
-multiplied by how much of the tool's name the query covers, and is lower if the tool changes what the query only reads.
+Each query word adds its rarity, weighted by where the tool has the word. The sum is multiplied by the share of the
+tool's name that the query covers, and is lower for a tool that changes something if the query only reads.
 """
 
 import math
@@ -11,38 +11,38 @@ from ipybox.codeact.library import GENTOOLS
 from ipybox.codeact.tool_info import ToolInfo
 from ipybox.codeact.words import READING, VERBS, asked_words, changes, stem, synonyms, told_words, words_of
 
-#: What a word is worth, by where a tool has it: the best of these counts.
+#: Weight of a word, by where a tool has it. The highest one counts.
 _IN_NAME = 4.0
 _IN_SUMMARY = 2.5
 _IN_PARAMETER = 2.0
 _IN_TEXT = 1.0
-#: The same for another form of the word, another word for the same, and a longer word that begins with it.
+#: Factors for another form of the word, a synonym, and a longer word that begins with it.
 _IN_OTHER_FORM = 0.9
 _AS_SYNONYM = 0.7
 _AS_BEGINNING = 0.7
-#: How much of what is acted on a verb is worth.
+#: Factor for verbs: nouns count more.
 _AS_VERB = 0.8
-#: How much less a tool is worth that has no word of the query; in between, the rarer words count more.
+#: Largest penalty for query words that a tool lacks, in proportion to their rarity.
 _NOTHING_OF_QUERY = 0.3
-#: What a tool is worth that changes something if the query doesn't.
+#: Factor for a tool that changes something if the query only reads.
 _UNASKED_CHANGE = 0.8
-#: How much more a tool is worth that lists, if the query asks for more than one thing.
+#: Factor for a tool that lists, if the query has a plural.
 _LISTS_SEVERAL = 1.04
-#: How much more a tool is worth that was saved or has a parser, because it is in use here.
+#: Factor for a tool that was saved or has a parser.
 _CARED_FOR = 1.2
-#: Characters of a word that longer words are compared with.
+#: Characters that a word needs to match longer ones by its beginning.
 _SHORTEST_BEGINNING = 3
 
 
 def named(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
-    """Returns the cards of the tools with this name, or else of this category or root, all maybe below a root."""
+    """Returns the tools with this name, or else those of this category or root."""
     path = query.strip().replace("/", ".").removesuffix(".py")
     found = [card for card in cards if path.removeprefix(f"{card.root}.") in (str(card.name), card.name.tool)]
     return found or [card for card in cards if path.removeprefix(f"{card.root}.") in (card.name.category, card.root)]
 
 
 def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
-    """Returns the cards that have at least one word of the query, best first; equally good ones in the given order."""
+    """Returns the tools that match at least one query word, best first."""
     words = asked_words(query)
     indexed = [_Index(card) for card in cards]
     found = [[index.worth(word) for word in words] for index in indexed]
@@ -54,19 +54,19 @@ def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
 
 
 def _rarity(worths: Sequence[float]) -> float:
-    """Returns the weight of a word: those that most tools have, as "get", tell tools apart the least."""
+    """Returns the weight of a word, which is low for words that most tools have, such as "get"."""
     return math.log(1 + len(worths) * _IN_NAME / (sum(worths) or math.inf))
 
 
 def _relevance(worths: Sequence[float], weights: Sequence[float]) -> float:
-    """Returns what a tool has of a query."""
+    """Returns the weighted sum for a tool, minus the penalty for missing words."""
     missed = sum(weight for worth, weight in zip(worths, weights, strict=True) if not worth)
     share = missed / (sum(weights) or 1.0)
     return sum(worth * weight for worth, weight in zip(worths, weights, strict=True)) * (1 - _NOTHING_OF_QUERY * share)
 
 
 class _Index:
-    """The words of a card, with what each is worth."""
+    """The words of a tool and their weights."""
 
     def __init__(self, card: ToolInfo):
         described = " ".join(each.description for each in card.parameters)
@@ -76,17 +76,17 @@ class _Index:
             _IN_SUMMARY: card.summary,
             _IN_NAME: str(card.name),
         }
-        # The least worth comes first, so that a word is worth what the best of its places is.
+        # Lower weights come first, so that the highest one of a word remains.
         self._words = {word: worth for worth, text in texts.items() for word in words_of(text)}
         self._stems = {stem(word): worth for word, worth in sorted(self._words.items(), key=lambda item: item[1])}
         self._category = words_of(card.name.category)
         name = told_words(card.name.tool)
-        # The names of some servers are part of the names of all of their tools.
+        # Some servers repeat their name in the names of all tools.
         self._name = [word for word in name if word not in self._category] or name
         self._cared_for = card.parsed is not None or card.root == GENTOOLS
 
     def worth(self, word: str) -> float:
-        """Returns what the card has of a word, 0 for nothing."""
+        """Returns the weight of a query word, or 0 if the tool lacks it."""
         stemmed = stem(word)
         worth = max(
             self._words.get(word, 0.0),
@@ -99,7 +99,7 @@ class _Index:
         return worth
 
     def emphasis(self, words: Sequence[str]) -> float:
-        """Returns what the score is multiplied by: how much of the tool's name is asked for, and its use here."""
+        """Returns the factor for a query: how much of the tool's name it covers, and whether the tool is in use."""
         meant = {stem(word) for word in words}.union(*map(synonyms, words))
         asked = changes([word for word in words if word not in self._category])
         covered = sum(stem(each) in meant or (each in READING and not asked) for each in self._name)

@@ -26,7 +26,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def binding(tree: ast.Module, name: str) -> ast.stmt | None:
-    """The first statement at the top level of a module that defines this function, or assigns to the name."""
+    """Returns the first top-level statement that defines this function, or assigns to the name."""
     for each in tree.body:
         match each:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -60,11 +60,11 @@ class SourceModule:
 
     @cached_property
     def lines(self) -> list[bytes]:
-        """Its lines with their ends, in UTF-8, which columns of a syntax tree count in."""
+        """Its lines with their ends, in UTF-8, because columns of a syntax tree count bytes."""
         return self.text.encode().splitlines(keepends=True)
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
-        """The source between two positions, each a line and a column."""
+        """Returns the source between two positions, each a line and a column."""
         (first, left), (last, right) = start, end
         if first == last:
             return self.lines[first - 1][left:right].decode()
@@ -72,24 +72,24 @@ class SourceModule:
         return b"".join([self.lines[first - 1][left:], *middle, self.lines[last - 1][:right]]).decode()
 
     def source_of(self, node: ast.expr | ast.stmt) -> str:
-        """The source of a node as it is written."""
+        """Returns the source of a node as it is written."""
         end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
         return self.between((node.lineno, node.col_offset), end)
 
     def comment_after(self, node: ast.stmt) -> str:
-        """The comment at the end of a statement's last line, without its mark; empty without a comment."""
+        """Returns the comment behind a statement, without its mark; empty without a comment."""
         line, column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         rest = self.lines[line - 1][column:].decode().strip()
         return rest[1:].strip() if rest.startswith("#") else ""
 
     def function(self, name: str) -> Function | None:
-        """The function that the module ends up with under this name."""
+        """Returns the last function of this name."""
         return next(
             (each for each in reversed(self.tree.body) if isinstance(each, Function) and each.name == name), None
         )
 
     def classes(self) -> dict[str, ast.ClassDef]:
-        """The classes at its top level."""
+        """Returns the top-level classes by name."""
         return {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
 
     @property

@@ -40,17 +40,17 @@ class ToolInfo:
 
     @cached_property
     def doc(self) -> str:
-        """All that its function and its module say about it."""
+        """The docstrings of its function and its module."""
         return "\n".join(filter(None, (ast.get_docstring(self.run), ast.get_docstring(self.module.tree))))
 
     @cached_property
     def summary(self) -> str:
-        """The first sentence of what it says."""
+        """The first sentence of its docstring."""
         return first_sentence(self.doc)
 
     @property
     def signature(self) -> str:
-        """Name, parameters and result in a line."""
+        """Its name, parameters and result on one line."""
         if self.root == MCPTOOLS:
             names = ", ".join(f"{each.name}?" if each.default else each.name for each in self.parameters)
             return f"{self.name}({names})"
@@ -88,17 +88,17 @@ def mcp_cards(library: Library) -> Iterator[ToolInfo]:
 
 
 def one_line(text: str) -> str:
-    """The text with single spaces for all white space."""
+    """Returns the text with single spaces for all white space."""
     return " ".join(text.split())
 
 
 def cut(text: str, length: int) -> str:
-    """The text, with an ellipsis for what is more than so many characters."""
+    """Returns the text, shortened with an ellipsis to this many characters."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of the first paragraph, in a line."""
+    """Returns the first sentence of the first paragraph on one line."""
     paragraph = one_line(text.strip().partition("\n\n")[0])
     end = paragraph.find(". ")
     return paragraph[:end] if end > 0 else paragraph.removesuffix(".")
@@ -128,7 +128,7 @@ def _default(module: SourceModule, value: ast.expr | None) -> str | None:
 
 
 def _fields(tool: McpTool) -> Iterator[Parameter]:
-    """The fields of `Params`, each with the comment behind it or the string below it, and its values."""
+    """Yields the fields of `Params`, each with the comment or string that documents it, and its values."""
     params, choices = tool.module.classes().get("Params"), _choices(tool.module)
     body = params.body if params else []
     for statement, following in zip(body, [*body[1:], None], strict=False):
@@ -151,7 +151,7 @@ def has_default(value: ast.expr | None) -> bool:
 
 
 def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:
-    """The values that an annotation lists, or the choices that it names."""
+    """Yields the values that an annotation lists, or those of the choice that it names."""
     for node in ast.walk(annotation):
         match node:
             case ast.Name(name):
@@ -163,7 +163,7 @@ def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str
 
 
 def _choices(module: SourceModule) -> dict[str, list[str]]:
-    """The values of each choice, such as `Sort = Choice("Sort", "stars forks")`."""
+    """Returns the values of each choice, such as `Sort = Choice("Sort", "stars forks")`."""
     choices: dict[str, list[str]] = {}
     for statement in module.tree.body:
         match statement:

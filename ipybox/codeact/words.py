@@ -1,4 +1,4 @@
-"""The words of tools and of those who look for them, and which of them mean the same: general ones, of no server."""
+"""Words in tool descriptions and queries, and their synonyms. They are general, not specific to any server."""
 
 import re
 from collections import defaultdict
@@ -10,7 +10,7 @@ def _listed(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-#: Words that say nothing about what is looked for; names have them, too, as commits_of_top_repos.
+#: Words without meaning for a search, in queries and in names such as `commits_of_top_repos`.
 _FILLERS = frozenset(
     _listed(
         "a about all am an and another any are as at be been by can certain did different do does for from given "
@@ -20,7 +20,7 @@ _FILLERS = frozenset(
     )
 )
 
-#: Verbs for the same.
+#: Synonymous verbs.
 _CREATE = "create add make raise generate insert append compose attach initialize"
 _UPDATE = "update edit change modify set replace alter adjust amend patch revise substitute rewrite correct"
 _DELETE = "delete remove erase drop discard destroy purge detach trash"
@@ -28,7 +28,7 @@ _READ = "get read fetch show view retrieve display inspect see check load downlo
 _LIST = "list enumerate browse"
 _SEARCH = "search find query locate grep seek discover lookup filter"
 
-#: Words for the same, as tools and their callers use them: groups, with a comma behind each.
+#: Groups of synonyms, with a comma behind each.
 _GROUPS = (
     f"{_CREATE} new register link, {_UPDATE}, {_DELETE} unlink, {_READ}, {_LIST}, {_SEARCH}, "
     # What is done.
@@ -68,14 +68,14 @@ _GROUPS = (
     "setting option preference configuration, count number total, "
 )
 
-#: Verbs of tools and queries that change something.
+#: Verbs that change something.
 _CHANGING = frozenset(
     _listed(
         f"{_CREATE} {_UPDATE} {_DELETE} move rename close reopen assign reorder write manage trigger rerun retry "
         "restart submit approve cancel abort upload save resolve unresolve undo"
     )
 )
-#: The same for verbs that are nouns or adjectives, too: only as the first word are they a verb.
+#: Words that are such verbs only at the beginning.
 _MAYBE_CHANGING = frozenset(
     _listed(
         "new comment reply react request answer ask post report file link share review leave mark label tag sync "
@@ -83,10 +83,10 @@ _MAYBE_CHANGING = frozenset(
         "subscribe unsubscribe put store overwrite send publish"
     )
 )
-#: Verbs of tools that only look.
+#: Verbs that only read.
 READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
 
-#: Short forms, each with what it stands for.
+#: Abbreviations, each with its meaning.
 _SHORT_FORMS = (
     "pr pull request, prs pull requests, repo repository, repos repositories, org organization, orgs organizations, "
     "dir directory, dirs directories, info information, tz timezone, db database, config configuration, "
@@ -94,10 +94,9 @@ _SHORT_FORMS = (
 )
 _WRITTEN_OUT = {short: words for short, _, words in (form.partition(" ") for form in _SHORT_FORMS.split(", "))}
 
-#: Verbs of tools and queries: what is done, rather than with what.
 VERBS = READING | _CHANGING
 
-#: What queries say in several words, and the words that tools have for it.
+#: Phrases in queries, and the words that tools use for them.
 _PHRASES = tuple(
     (re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE), words)
     for phrase, words in (
@@ -119,7 +118,7 @@ _PHRASES = tuple(
     )
 )
 
-#: How forms of a word end, and what is left of the ending, to be applied one after the other.
+#: Endings of word forms and their replacements, applied in order.
 _ENDINGS = tuple(
     (re.compile(ending + "$"), rest)
     for ending, rest in (
@@ -136,13 +135,13 @@ _ENDINGS = tuple(
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of a text, in lower case and written out; `perPage` is two."""
+    """Returns the words of a text in lower case, without abbreviations; `perPage` is two words."""
     words: list[str] = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).casefold())
     return " ".join(_WRITTEN_OUT.get(word, word) for word in words).split()
 
 
 def asked_words(query: str) -> list[str]:
-    """Returns the words that a query is about, each once: without fillers, in the words of tools."""
+    """Returns the words of a query, each once, without fillers, and in the words that tools use."""
     for phrase, words in _PHRASES:
         query = phrase.sub(words, query)
     return list(dict.fromkeys(told_words(query)))
@@ -155,13 +154,13 @@ def told_words(name: str) -> list[str]:
 
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
-    """Returns what the forms of a word have in common: `commit` for `commits` and `committed`."""
+    """Returns the stem of a word: `commit` for `commits` and `committed`."""
     for ending, rest in _ENDINGS:
         word = ending.sub(rest, word)
     return word
 
 
-#: The stems of the words that mean the same as a word or a stem.
+#: The stems of synonyms, by word and by stem.
 _MEANINGS: dict[str, set[str]] = defaultdict(set)
 for _group in _GROUPS.split(","):
     for _word in [*_group.split(), *map(stem, _group.split())]:
@@ -170,12 +169,12 @@ for _group in _GROUPS.split(","):
 
 @lru_cache(maxsize=8192)
 def synonyms(word: str) -> frozenset[str]:
-    """Returns the stems of the words that mean the same: of `update` for `change`, but not for `changed`."""
+    """Returns the stems of synonyms: that of `update` for `change`, but not for `changed`."""
     if word not in _MEANINGS and word.startswith("un"):
         return frozenset(f"un{other}" for other in synonyms(word.removeprefix("un")))
     return frozenset(_MEANINGS.get(word) or (() if word.endswith("ed") else _MEANINGS.get(stem(word), ())))
 
 
 def changes(words: Sequence[str]) -> bool:
-    """Returns whether the words of a query or a name say that something is changed, rather than only read."""
+    """Returns whether a query or a name changes something, rather than only reading it."""
     return not _CHANGING.isdisjoint(words) or not _MAYBE_CHANGING.isdisjoint(words[:1])
