@@ -47,7 +47,7 @@ class BoundedQueue(Generic[T]):
             if running.cancel():
                 await asyncio.wait([running])
             if not running.cancelled():
-                running.exception()  # so that asyncio does not report an error that the consumer has left
+                running.exception()  # so that asyncio does not report an error that nobody waits for
 
     def take_dropped(self) -> int:
         """Returns the size of the items that were dropped since the last call."""

@@ -1,4 +1,4 @@
-"""What the owners of child processes share: how a child starts and ends, and its last lines of stderr, for messages."""
+"""Ends child processes with their groups, and keeps their last lines of stderr for messages."""
 
 import asyncio
 import codecs
@@ -58,7 +58,7 @@ class StderrLines:
         return (*self._lines, self._unended) if self._unended else tuple(self._lines)
 
     async def open(self) -> int:
-        """Returns the descriptor for the process, which the caller closes after the start."""
+        """Returns the descriptor for the child, which the caller closes after the start."""
         read_end, write_end = os.pipe()
         reader = asyncio.StreamReader()
         try:
@@ -72,7 +72,7 @@ class StderrLines:
         return write_end
 
     async def settled(self, timeout: float) -> None:
-        """Waits until all was read that is ever written, at most so many seconds."""
+        """Waits until the end of the pipe, at most `timeout` seconds."""
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=timeout)
 

@@ -38,8 +38,7 @@ class SocketConnector(aiohttp.BaseConnector):
         _, protocol = await loop.create_connection(partial(ResponseHandler, loop), sock=self._dial())
         return protocol
 
-    # What belongs to a closed event loop can't be closed. aiohttp would report it with tracebacks; the executor reports
-    # that it was not stopped.
+    # Nothing can be closed after its event loop. aiohttp would print tracebacks; the executor reports it.
 
     @property
     def closed(self) -> bool:

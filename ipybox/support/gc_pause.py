@@ -1,6 +1,6 @@
-"""Saves garbage collection where it takes time and frees nothing: during large imports, and as the process exits.
+"""Avoids garbage collection where it frees nothing: during large imports, and as the process exits.
 
-It has an effect only in ipybox's own processes, and never in an application that imports ipybox.
+It affects only ipybox's own processes, never an application that imports ipybox.
 """
 
 import gc

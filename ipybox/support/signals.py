@@ -1,7 +1,7 @@
-"""The signals that a new process blocks and ignores.
+"""Resets the blocked and ignored signals that a process inherits.
 
-It inherits both: a shell's background jobs ignore SIGINT, supervisors block signals to wait for them, and daemons
-ignore SIGCHLD. An interrupt would then not end a cell, and the exit status of a child would be lost.
+A shell's background jobs ignore SIGINT, supervisors block signals to wait for them, and daemons ignore SIGCHLD. An
+interrupt would then not end a cell, and the exit status of a child would be lost.
 """
 
 import signal

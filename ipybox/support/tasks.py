@@ -85,7 +85,7 @@ async def _undone(task: asyncio.Task[T], revert: Callable[[T], Coroutine[Any, An
 def _log_failure(task: asyncio.Task[Any]) -> None:
     if task.cancelled() or (exc := task.exception()) is None:
         return
-    if isinstance(exc, IpyboxError):  # its message says all, such as that a node is not wanted any more
+    if isinstance(exc, IpyboxError):  # its message says all, such as that the request for a node was cancelled
         logger.warning("a background task failed: %s", exc)
     else:
         logger.error("a background task failed", exc_info=exc)

@@ -1,4 +1,4 @@
-"""How error messages name a value within JSON: by its place, such as `order.items[0]`, and its type."""
+"""Names a value within JSON in error messages, by its place, such as `order.items[0]`, and its type."""
 
 from typing import Any, cast
 

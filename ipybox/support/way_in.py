@@ -26,13 +26,13 @@ _read_by_model = False
 
 
 def use_command_line() -> None:
-    """Notes that this process was started by a command line, possibly that of a plugin."""
+    """Records that this process was started by a command line, possibly that of a plugin."""
     global _way
     _way = WayIn.PLUGIN if PLUGIN_VARIABLE in os.environ else WayIn.COMMAND_LINE
 
 
 def use_model() -> None:
-    """Notes that a model reads the messages of this process about code, and passes on what only a person can do."""
+    """Records that a model reads this process's messages about code, and passes on what only a person can do."""
     global _read_by_model
     _read_by_model = True
 

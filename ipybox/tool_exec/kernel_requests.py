@@ -36,7 +36,7 @@ MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
 #: Maximum bytes of a request about a shell command; a program gets less from Linux.
 MAX_SHELL_BYTES = 4 << 20
 
-#: Server name of what kernels ask for that is no tool of an MCP server, for approval and the audit log.
+#: Server name, in approvals and the audit log, of requests that are not for a tool of an MCP server.
 IPYBOX_SERVER = "ipybox"
 
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"

@@ -89,7 +89,7 @@ class EngineGateway(Gateway):
         self._on_tool_connection = on_tool_connection
         self._queue_timeout = queue_timeout
         self._waiting = self._withdrawn = False
-        #: What the scheduler says of the job that waits, such as `job 17, PENDING (Resources)`; empty if nothing.
+        #: The state of the waiting job, such as `job 17, PENDING (Resources)`; empty if it is not known.
         self._state = ""
         self._job: str | None = None
         #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.

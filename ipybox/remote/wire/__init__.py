@@ -1,1 +1,1 @@
-"""What both ends say to each other: HTTP/2 over the standard streams of the engine's command."""
+"""The protocol of both ends: HTTP/2 over the standard streams of the engine's command."""

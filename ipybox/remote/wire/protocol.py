@@ -1,4 +1,4 @@
-"""What application and node say to each other over standard input and output of the engine's command.
+"""The protocol between application and node over standard input and output of the engine's command.
 
 1. The node prints one line, `PREAMBLE` and a JSON object with its versions. Whatever a login shell or a scheduler
    prints before that line is ignored. The application checks that both ends have the same ipybox.

@@ -91,19 +91,19 @@ class Stream:
         self._changed.set()
 
     def take_answer(self) -> None:
-        """Notes that the peer has answered."""
+        """Records that the peer has answered."""
         self._accepted = True
         self._changed.set()
 
     def take_end(self, *, reset: bool = False) -> None:
-        """Notes that the peer sends no more; after a reset, it also reads no more."""
+        """Records that the peer sends no more, and after a reset also reads no more."""
         self._ended = True
         if reset:
             self._sending = False
         self._changed.set()
 
     def wake(self) -> None:
-        """Notes that there may be more room to send."""
+        """Lets senders look for more room."""
         self._changed.set()
 
     async def _change(self) -> None:

@@ -1,4 +1,4 @@
-"""An approval request: a tool call or shell command that needs a decision, and what has become of it."""
+"""An approval request: a tool call or shell command that needs a decision, and its state."""
 
 import asyncio
 import json
@@ -16,10 +16,10 @@ from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)
 
-#: What has become of a request.
+#: The state of a request.
 ApprovalState = Literal["pending", "accepted", "rejected", "expired", "cancelled"]
 
-#: What a request is about: a call of a tool, or a program that code is about to start.
+#: The subject of a request: a tool call, or a program that code is about to start.
 RequestKind = Literal["tool", "shell"]
 
 #: The decider in the audit log if the caller names no other.
