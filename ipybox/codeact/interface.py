@@ -67,7 +67,8 @@ def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
     for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                lines += _property(module, statement)
+                if any(_name(each) in _VISIBLE for each in statement.decorator_list):
+                    lines.append(f"    @property\n    {_head(module, statement)}")
             case ast.Pass():
                 lines[0] += " pass"
             case ast.Expr(value=ast.Constant(value=str())) if short:
@@ -75,19 +76,11 @@ def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
             case _:
                 source, note = module.source_of(statement), module.comment_after(statement)
                 if short:
-                    said = one_line(note or text_of(following))
-                    source, note = one_line(source), cut(said, NOTE if _is_optional(statement) else REQUIRED_NOTE)
+                    optional = isinstance(statement, ast.AnnAssign) and has_default(statement.value)
+                    note = cut(one_line(note or text_of(following)), NOTE if optional else REQUIRED_NOTE)
+                    source = one_line(source)
                 lines.append(f"    {source}{note and f'  # {note}'}")
     return "\n".join(lines) if len(lines) > 1 or not short or lines[0].endswith("pass") else f"{lines[0]} ..."
-
-
-def _is_optional(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.AnnAssign) and has_default(statement.value)
-
-
-def _property(module: SourceModule, node: Function) -> list[str]:
-    visible = any(_name(each) in _VISIBLE for each in node.decorator_list)
-    return [f"    @property\n    {_head(module, node)}"] if visible else []
 
 
 def _head(module: SourceModule, node: Function) -> str:

@@ -3,16 +3,14 @@
 Only the same user can read their files, which clients find by kind and port.
 """
 
-import contextlib
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Literal
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ipybox.support.private_file import create_private
+from ipybox.support.private_file import replace_private
 from ipybox.support.state import scratch_root, state_dir, unwritable
 
 Kind = Literal["kernel-gateway", "mcp-server", "tool-server"]
@@ -31,14 +29,9 @@ def token_file(kind: Kind, port: int) -> Path:
 def publish_token(kind: Kind, port: int, token: str) -> Path:
     """Writes the token of the component at `port` where clients of the same user find it; returns the path."""
     path = token_file(kind, port)
-    new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
-        with create_private(new) as file:
-            json.dump({"token": token}, file)
-        new.replace(path)
+        replace_private(path, json.dumps({"token": token}))
     except OSError as exc:
         raise OSError(unwritable(path.parent, exc.strerror)) from exc
     return path

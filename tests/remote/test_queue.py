@@ -18,6 +18,7 @@ from ipybox.remote.application.queue import (
     WaitingJobs,
     queued_job,
 )
+from ipybox.remote.application.settings import Engine
 
 GIB, NO_LIMITS = ResourceLimits(memory=1 << 30), ResourceLimits()
 
@@ -123,7 +124,7 @@ async def test_job_whose_command_was_killed_is_cancelled_by_its_name(tmp_path: P
     for program, script in (("srun", "exec sleep 60"), ("scancel", 'echo "$1" >"$0.calls"')):
         (tmp_path / program).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / program).chmod(0o755)
-    process = EngineProcess([f"{tmp_path}/srun", "x"], (), "/usr/bin:/bin", WaitingJobs(), NO_LIMITS)
+    process = EngineProcess(Engine(name="slurm", command=[f"{tmp_path}/srun", "x"]), NO_LIMITS, "/usr/bin:/bin")
     for fd in await process.spawn():
         os.close(fd)
     await process.end(timeout=0)

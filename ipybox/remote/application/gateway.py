@@ -199,8 +199,7 @@ class EngineGateway(Gateway):
     async def _start(self) -> None:
         places = WritablePlaces(self._workspace, self._setup.sandbox)
         guard_imports(places)  # code on the node writes the workspace, too
-        engine, limits = self._engine, self._setup.limits
-        self._process = EngineProcess(engine.command, engine.env, host_path(places), engine.waiting, limits)
+        self._process = EngineProcess(self._engine, self._setup.limits, host_path(places))
         pipes = await self._process.spawn()
         link = self._link = NodeLink(self._on_tool_connection)
         await link.open(*pipes)

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from shutil import which
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.remote.application import tied
-from ipybox.remote.application.queue import SlurmJob, WaitingJobs, queued_job
+from ipybox.remote.application.queue import SlurmJob, queued_job
+from ipybox.remote.application.settings import Engine
 from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
@@ -26,26 +26,13 @@ LAST_WORDS = 1.0
 
 
 class EngineProcess:
-    """Runs one command, whose standard input and output carry the connection to the node.
+    """Runs an engine's command, found on `path`, whose standard input and output carry the connection to the node."""
 
-    Args:
-        variables: Names of variables that the command gets in addition to `VARIABLES`.
-        path: Where to search the program.
-        waiting: The waiting jobs of the same engine.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        variables: Sequence[str],
-        path: str,
-        waiting: WaitingJobs,
-        limits: ResourceLimits,
-    ):
+    def __init__(self, engine: Engine, limits: ResourceLimits, path: str):
         slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
-        self._job = SlurmJob(command, limits, path, inherited((*VARIABLES, *variables)) | slurm)
+        self._job = SlurmJob(engine.command, limits, path, inherited((*VARIABLES, *engine.env)) | slurm)
         self._path = path
-        self._waiting = waiting
+        self._waiting = engine.waiting
         #: The number of the job whose state was asked for.
         self._queued: str | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -62,18 +49,13 @@ class EngineProcess:
             raise GatewayError(
                 f"the engine's command was not found: {self._job.command[0]}: install it or correct the command"
             )
+        command = [os.path.abspath(program), *self._job.command[1:]]
         stderr = await self._stderr.open()
         stdin, to_process = os.pipe()
         from_process, stdout = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
-                str(interpreter()),
-                "-I",
-                "-S",
-                tied.__file__,
-                str(os.getpid()),
-                os.path.abspath(program),
-                *self._job.command[1:],
+                *(str(interpreter()), "-I", "-S", tied.__file__, str(os.getpid()), *command),
                 env=self._job.env,
                 cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
                 stdin=stdin,

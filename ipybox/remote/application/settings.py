@@ -39,11 +39,6 @@ class Engine:
     waiting: WaitingJobs = field(default_factory=WaitingJobs, compare=False, repr=False)
 
 
-def engines_file() -> Path:
-    """Returns the path of the file, which may not exist."""
-    return config_dir() / ENGINES_FILE
-
-
 def find_engine(engine: Sequence[str] | str, places: WritablePlaces) -> Engine:
     """Returns the engine with a name, or of a command: a list with the program and its arguments.
 
@@ -57,7 +52,7 @@ def find_engine(engine: Sequence[str] | str, places: WritablePlaces) -> Engine:
         if not parts or command != parts:
             raise TypeError(f"engine must be a name, or a list of a program and its arguments, not {engine!r}")
         return Engine(name=f"the engine {os.path.basename(command[0])}", command=command)
-    file = engines_file()
+    file = config_dir() / ENGINES_FILE
     if places.covers(file):
         raise ValueError(f"refusing to read {file} because code can write it: set XDG_CONFIG_HOME to another directory")
     engines = _read(file)
