@@ -27,7 +27,7 @@ DARK = plots.DARK | {
 LINES: dict[Way, tuple[str, str]] = {
     "JSON tools": ("JSON tools", LIGHT["JSON tools"]),
     "tool search": ("tool search", LIGHT["tool search"]),
-    "code": ("ipybox", LIGHT["ipybox"]),
+    "code": ("ipybox code", LIGHT["ipybox"]),
 }
 
 WIDTH = 8.6
