@@ -36,7 +36,7 @@ from plugins.settings import PluginSetting, settings
 REGISTRY_NAME = "io.github.gradion-ai/ipybox"
 REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 REPOSITORY = "https://github.com/gradion-ai/ipybox"
-HOMEPAGE = "https://gradion-ai.github.io/ipybox/claude-code/"
+HOMEPAGE = "https://gradion-ai.github.io/ipybox/claude-code.html"
 CONTACT = {"name": "Gradion", "url": f"{REPOSITORY}/issues"}
 
 #: Schemas for editors.

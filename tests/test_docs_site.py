@@ -23,6 +23,9 @@ MAX_LIST, MAX_FULL = 10_000, 400_000
 #: Words of a page: ten minutes at 240 a minute.
 MAX_WORDS = 2_400
 
+#: Pages of the site, and words of all together: what people can find their way in.
+MAX_PAGES, MAX_ALL_WORDS = 25, 28_000
+
 #: The sections of the navigation, in the order in which a newcomer needs them.
 SECTIONS = ("Home", "Start", "Use", "Control", "Scale", "Understand", "Reference")
 
@@ -50,11 +53,20 @@ def test_navigation_leads_from_the_start_to_the_reference():
     assert tuple(dict.fromkeys(sections))[: len(SECTIONS)] == SECTIONS
 
 
+def test_homepage_of_the_plugins_is_a_page():
+    config = load_config()
+    plugins = json.loads((DOCS.parent / ".claude-plugin" / "marketplace.json").read_text())["plugins"]
+    addresses = {config["site_url"] + page.path.replace(".md", ".html") for page in pages_of(config["nav"])}
+
+    assert {plugin["homepage"] for plugin in plugins} <= addresses
+
+
 def test_no_page_takes_more_than_ten_minutes_to_read():
     paths = [DOCS / page.path for page in pages_of(load_config()["nav"])]
     words = {path.name: len(path.read_text().split()) for path in paths if path.exists()}  # one page is made
 
-    assert len(words) > 20
+    assert 20 < len(words) <= MAX_PAGES
+    assert sum(words.values()) < MAX_ALL_WORDS
     assert {name: number for name, number in words.items() if number > MAX_WORDS} == {}
 
 
