@@ -81,6 +81,31 @@ def test_script_of_the_documentation_runs(script: str, shown: str | None, python
     assert done.stdout == shown, "the page shows what each program prints"
 
 
+OF_ANOTHER_USER = """
+from pathlib import Path
+from ipybox import CodeExecutionError, Executor
+
+for user in ("ada", "bob"):
+    (Path.home() / "users" / user).mkdir(parents=True)
+    (Path.home() / "users" / user / "notes.txt").write_text(user)
+options = {"sandbox": True, "sandbox_config": "workspace", "working_dir": Path.home() / "users" / "ada"}
+with Executor(**options) as executor:
+    print(executor.run("print(open('notes.txt').read())").text)
+    try:
+        executor.run("open('../bob/notes.txt')")
+    except CodeExecutionError as error:
+        print(error.name)
+"""
+
+
+def test_users_of_a_service_below_its_home_directory_read_only_their_own_files(python: WarmPython, tmp_path: Path):
+    env = {"PATH": PATH, "HOME": str(tmp_path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+
+    done = python.run(OF_ANOTHER_USER, tmp_path, env, timeout=60)
+
+    assert done.stdout == "ada\nFileNotFoundError\n", done.stderr
+
+
 def test_fixtures_that_are_shown_work(tmp_path: Path):
     (tests,) = (match[1] for match in SCRIPT.finditer((DOCS / "service.md").read_text()) if "def test_" in match[1])
     (tmp_path / "test_shown.py").write_text(tests)
