@@ -24,6 +24,7 @@ from ipybox.guest.tools.protocol import (
 )
 from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, DeniedError, read_body, read_json
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, run_call
+from ipybox.tool_exec.http_api import Handler
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
 
@@ -40,9 +41,6 @@ MAX_SHELL_BYTES = 4 << 20
 IPYBOX_SERVER = "ipybox"
 
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
-
-#: Answers a request of a caller, or raises a `DeniedError`.
-Handler = Callable[[web.BaseRequest, ToolCaller], Awaitable[web.StreamResponse]]
 
 
 class KernelRequests:

@@ -8,7 +8,6 @@ It serves two HTTP APIs, each with its own tokens:
 """
 
 import asyncio
-import hmac
 import logging
 import socket
 import sys
@@ -25,15 +24,16 @@ from aiohttp import web
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.protocol import APPROVAL_PATH, RESET_PATH, RUN_PATH, STATUS_PATH, RunReply
 from ipybox.support.endpoint import Endpoint
-from ipybox.support.listen import is_local, listen
+from ipybox.support.listen import listen
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token, publish_token
-from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, DeniedError
+from ipybox.tool_exec.admission import MAX_REQUEST_BYTES
 from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
-from ipybox.tool_exec.kernel_requests import Handler, KernelRequests
+from ipybox.tool_exec.http_api import HTTPAPI, MAX_UNHEARD
+from ipybox.tool_exec.kernel_requests import KernelRequests
 from ipybox.tool_exec.server_connections import ServerConnections
 from ipybox.workspace.seal import SealVerifier
 from ipybox.workspace.writable import WritablePlaces
@@ -42,14 +42,6 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.function_tools import FunctionTools
 
 logger = logging.getLogger(__name__)
-
-#: Maximum number of open connections of kernels, or that many for each kernel if there are more than a few; more are
-#: refused until some are closed.
-MAX_KERNEL_CONNECTIONS = 256
-CONNECTIONS_PER_KERNEL = 32
-
-#: Kernel clients keep their connections, so the server does not close idle ones. Seconds.
-KEEPALIVE = 24 * 3600.0
 
 #: Seconds that calls in progress get to end when the server stops.
 SHUTDOWN_GRACE = 1.0
@@ -125,7 +117,6 @@ class ToolServer:
         self._stopped = asyncio.Event()
         #: Connections of kernels that were not passed to the HTTP server yet.
         self._arriving: set[socket.socket] = set()
-        self._refused = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -190,7 +181,7 @@ class ToolServer:
         self._stopped.set()
 
     async def _serve(self, listener: socket.socket | None) -> None:
-        self._kernel_api = _api(self._callers, self._kernel_requests.handlers)
+        self._kernel_api = _runner(HTTPAPI(self._callers, self._kernel_requests.handlers))
         await self._kernel_api.setup()
         handlers = {
             ("POST", RUN_PATH): KernelRequests().run,  # needs no seal
@@ -198,7 +189,7 @@ class ToolServer:
             ("GET", STATUS_PATH): self._status,
             ("GET", APPROVAL_PATH): self._approval,
         }
-        self._application_api = _api({self._token: self._application}, handlers)
+        self._application_api = _runner(HTTPAPI({self._token: self._application}, handlers))
         await self._application_api.setup()
         if listener is not None:
             await web.SockSite(self._application_api, listener).start()
@@ -231,16 +222,7 @@ class ToolServer:
     def accept_kernel_connection(self, connection: socket.socket) -> None:
         """Serves a connection from a kernel; takes ownership of the socket."""
         server = self._kernel_api.server if self._kernel_api is not None else None
-        limit = max(MAX_KERNEL_CONNECTIONS, CONNECTIONS_PER_KERNEL * len(self._callers))
-        if server is None:
-            connection.close()
-        elif len(server.connections) + len(self._arriving) >= limit:
-            if not self._refused:
-                logger.warning(
-                    "refused a connection because kernels already have %d open; further refusals are not logged",
-                    limit,
-                )
-                self._refused = True
+        if server is None or len(self._arriving) >= MAX_UNHEARD:
             connection.close()
         else:
             self._arriving.add(connection)
@@ -276,34 +258,8 @@ class ToolServer:
         return websocket
 
 
-def _api(callers: Mapping[str, ToolCaller], handlers: Mapping[tuple[str, str], Handler]) -> web.ServerRunner:
-    """Returns an HTTP server without a listening socket: for callers, by their tokens, and not for web pages."""
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        if "Origin" in request.headers or not is_local(request.host):
-            return web.json_response(RunReply(error="requests from web pages are refused"), status=403)
-        presented = request.headers.get("Authorization", "").encode(errors="replace")
-        found = [token for token in callers if hmac.compare_digest(presented, f"token {token}".encode())]
-        if not found:
-            return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
-        handler = handlers.get((request.method, request.path))
-        if handler is None:
-            return web.Response(status=404)
-        caller = callers[found[0]]
-        try:
-            return await handler(request, caller)
-        except DeniedError as exc:
-            caller.recorder.denied("tool_server", [str(exc)])
-            return web.json_response(RunReply(error=str(exc)), status=exc.status)
-
-    server = web.Server(
-        answer,
-        access_log=None,
-        handler_cancellation=True,  # a disconnect cancels the call
-        keepalive_timeout=KEEPALIVE,
-        auto_decompress=False,
-    )
-    return web.ServerRunner(server, shutdown_timeout=SHUTDOWN_GRACE)
+def _runner(api: HTTPAPI) -> web.ServerRunner:
+    return web.ServerRunner(api, shutdown_timeout=SHUTDOWN_GRACE)
 
 
 async def _serve_connection(server: web.Server, connection: socket.socket) -> None:

@@ -5,19 +5,22 @@ import json
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
 from ipybox.guest.tools.protocol import INSTALL_PATH
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tokens import find_token, token_file
-from ipybox.tool_exec import admission, kernel_requests
-from ipybox.tool_exec import server as server_module
+from ipybox.tool_exec import admission, http_api, kernel_requests
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
+from ipybox.tool_exec.approval.server import ApprovalChannel
+from ipybox.tool_exec.dispatch import ToolCaller
 from ipybox.tool_exec.server import ToolServer
 from ipybox.workspace.seal import seal
 from tests import servers
@@ -398,27 +401,46 @@ async def test_no_request_for_an_unsealed_call_reaches_the_application():
     assert requests == []
 
 
-async def test_a_guest_gets_no_more_connections_than_it_may_have(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server_module, "MAX_KERNEL_CONNECTIONS", 2)
-    monkeypatch.setattr(server_module, "CONNECTIONS_PER_KERNEL", 1)
-    async with ToolServer(port=None) as server:
-        sessions = [guest_face(server).session() for _ in range(3)]
-        for session in sessions[:2]:
-            async with session.post("/run", json={}) as response:
-                assert response.status == 400
-        with pytest.raises(aiohttp.ClientError):
-            await sessions[2].post("/run", json={})
-        await sessions[0].close()
-        async with asyncio.timeout(WAIT):
-            while True:
-                try:
-                    async with sessions[2].post("/run", json={}) as response:
-                        assert response.status == 400
-                    break
-                except aiohttp.ClientError:  # the server has not yet noticed that there is room
-                    await asyncio.sleep(0)
-        for session in sessions:
-            await session.close()
+async def test_a_kernel_gets_some_connections_whatever_others_hold(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_api, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(http_api, "CONNECTIONS_PER_CALLER", 2)
+    other = ToolCaller(token="other", approvals=ApprovalChannel(), recorder=SessionRecorder())
+    async with ToolServer(port=None) as server, server.serving(other), AsyncExitStack() as stack:
+        for token, statuses in ((None, (400, 400, 400, 503)), ("other", (400, 400, 503))):
+            sessions = [await stack.enter_async_context(guest_face(server, token).session()) for _ in statuses]
+            for session, status in zip(sessions, statuses, strict=True):
+                async with session.post("/run", json={}) as response:
+                    assert response.status == status
+            await sessions[0].close()
+            async with asyncio.timeout(WAIT):
+                status = 503
+                while status != 400:  # the server may not have noticed yet that there is room
+                    async with sessions[-1].post("/run", json={}) as response:
+                        status = response.status
+
+
+async def is_closed(sock: socket.socket) -> bool:
+    """Waits until the server closes a connection, or sends something."""
+    with sock, suppress(ConnectionResetError):
+        return await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+    return True
+
+
+async def test_connections_without_a_valid_request_make_room_for_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_api, "MAX_UNHEARD", 3)
+    async with ToolServer(port=None) as server, asyncio.timeout(WAIT):
+        face = guest_face(server)
+        assert face.dial is not None
+        silent = [face.dial() for _ in range(3)]
+        for each in silent:
+            await asyncio.get_running_loop().sock_sendall(each, b"POST /run HTTP/1.1\r\n")
+        assert (await ask(face, "POST", "/run", {}))[0] == 400
+        assert await is_closed(silent[0])
+
+        monkeypatch.setattr(http_api, "UNHEARD_TIMEOUT", 0.01)
+        assert await is_closed(face.dial())
+        for each in silent:
+            each.close()
 
 
 async def test_who_hangs_up_withdraws_the_call(server: ToolServer, fifo: Fifo):

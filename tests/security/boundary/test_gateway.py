@@ -21,7 +21,8 @@ from ipybox.kernel_mgr.link import Link
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import load_settings
 from ipybox.support.endpoint import Endpoint
-from ipybox.tool_exec.server import MAX_KERNEL_CONNECTIONS, ToolServer
+from ipybox.tool_exec.http_api import MAX_CONNECTIONS
+from ipybox.tool_exec.server import ToolServer
 from tests.security import guests
 from tests.security.boundary.heart import LARGE, Heart
 from tests.security.boundary.probes import PLACE
@@ -80,7 +81,7 @@ async def test_the_link_bears(
                 await link.ready.wait()
             assert not link.closed.is_set()
             # The link, the listener and what the tool server may serve.
-            assert len(os.listdir("/proc/self/fd")) - before < MAX_KERNEL_CONNECTIONS + 50
+            assert len(os.listdir("/proc/self/fd")) - before < MAX_CONNECTIONS + 50
             await sandboxed.works()
         await sandboxed.works()
     assert len(os.listdir("/proc/self/fd")) <= before + 1

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ipybox.tool_exec.server import MAX_KERNEL_CONNECTIONS
+from ipybox.tool_exec.http_api import MAX_CONNECTIONS
 from tests.security import guests
 from tests.security.boundary.heart import LARGE, Heart
 from tests.security.boundary.sides import Side
@@ -122,7 +122,7 @@ async def test_a_kernel_gets_no_more_connections_than_it_may_have(sandboxed: Sid
     before = len(os.listdir("/proc/self/fd"))
     code = f"""
 import select
-kept = [guests.connect() for _ in range({MAX_KERNEL_CONNECTIONS} + 300)]
+kept = [guests.connect() for _ in range({MAX_CONNECTIONS} + 300)]
 for each in kept:
     try: each.sendall(guests.head()[:20])
     except OSError: pass
@@ -130,7 +130,7 @@ for each in kept:
     async with Heart().beating() as heart:
         text = await sandboxed.run(code)
         assert "Traceback" not in text
-        assert len(os.listdir("/proc/self/fd")) - before < MAX_KERNEL_CONNECTIONS + 50
+        assert len(os.listdir("/proc/self/fd")) - before < MAX_CONNECTIONS + 50
         await sandboxed.run("for each in kept: each.close()\ndel kept")
         await sandboxed.works()
     table.append(Row(PORT_AREA, "more connections than it may have", "an honest call is answered", heart.check()))
