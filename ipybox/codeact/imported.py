@@ -49,10 +49,9 @@ class _Muted(io.TextIOBase):
 
 @contextmanager
 def importing(root: Path) -> Generator[None]:
-    """Lets imports see the workspace like a fresh kernel; imports before and in the context are forgotten."""
+    """Lets imports after `forget` see the workspace like a fresh kernel, and forgets those of the context."""
     path, bytecode = sys.path[:], sys.dont_write_bytecode
     out, err = _Muted(sys.stdout), _Muted(sys.stderr)
-    forget()
     invalidate_caches()
     sys.path.insert(0, str(root))
     # Bytecode is taken for that of a file of the same size that was changed within the same second.

@@ -98,7 +98,6 @@ class ToolServer:
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
         self._new_connections = partial(ServerConnections, connect_timeout, read_variables, places)
         self._connections = self._new_connections()
-        self._first = caller
         self._functions = functions
         if caller is None:
             caller = ToolCaller(token=new_token(), approvals=self._approvals, recorder=SessionRecorder())
@@ -205,7 +204,7 @@ class ToolServer:
     @asynccontextmanager
     async def serving(self, caller: ToolCaller) -> AsyncGenerator[ServerConnections]:
         """Runs the calls of a kernel in the context, with its own MCP servers, whose connections are yielded."""
-        if caller is self._first:
+        if caller.token == self.kernel_token:
             try:
                 yield self._connections
             finally:

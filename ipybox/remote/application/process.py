@@ -33,7 +33,6 @@ class EngineProcess:
         self._job = SlurmJob(engine.command, limits, path, inherited((*VARIABLES, *engine.env)) | slurm)
         self._path = path
         self._waiting = engine.waiting
-        #: The number of the job whose state was asked for.
         self._queued: str | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._stderr = StderrLines("engine")
@@ -82,18 +81,17 @@ class EngineProcess:
     @property
     def job(self) -> str | None:
         """The number of the job that waits, or waited; None if it is not known."""
-        return queued_job(self._stderr.last)
+        self._queued = self._queued or queued_job(self._stderr.last)
+        return self._queued
 
     async def queue_state(self) -> str:
         """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
-        if self._queued is None:
-            self._queued = self.job
-        return "" if self._queued is None else await self._waiting.state(self._queued, self._job.states)
+        return "" if self.job is None else await self._waiting.state(self.job, self._job.states)
 
     def leave_queue(self) -> None:
         """Ends questions about the job, which has a node or is not waited for."""
-        if self._queued is not None:
-            self._waiting.forget(self._queued)
+        if self.job is not None:
+            self._waiting.forget(self.job)
 
     async def last_words(self) -> str:
         """Returns how the process ended and the last lines of its stderr, once they have come."""
