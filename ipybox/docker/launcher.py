@@ -1,12 +1,12 @@
 """Runs ipybox in a container that does not outlive its client.
 
-There are two processes. The *owner* creates the container, waits until it is not needed any more, and removes it. The
-*client* is this process: it becomes the docker command that connects stdin and stdout with the container. A socket
-links them: the owner sends the container's id, and then waits for the end of the client, also if it is killed, or was
-while the container was being created. Hence not `docker run`, which would die between creation and start.
+There are two processes. The *owner* creates the container, waits until it is no longer needed, and removes it. The
+*client*, this process, becomes the docker command that connects stdin and stdout with the container. Over a socket, the
+owner sends the container's id, and notices the end of the client, even if that was killed while the container was being
+created. `docker run` would die between creation and start.
 
-At the end of stdin ipybox ends by itself, and Docker removes the container. The owner sees that end, too, and removes
-the container if that takes too long. Without an owner, the rest still works.
+At the end of stdin, ipybox ends by itself, and Docker removes the container. The owner removes it if that takes too
+long. Without an owner, the rest still works.
 """
 
 import os

@@ -1,11 +1,9 @@
 """The system calls of a container in which bubblewrap creates a sandbox.
 
 Docker's own filter forbids creating namespaces, and mounts in them, except in privileged containers. This one permits
-that, because the kernel restricts it to the caller's own namespace. Otherwise it is a list of calls that ordinary
-programs need: all others fail with EPERM. So code has no kernel modules, kexec, eBPF, perf, keyrings, userfaultfd or
-io_uring, it does not trace other processes or join their namespaces, nor does it set clocks or quotas.
-
-Names that an architecture or a release of Linux does not have are ignored.
+that, because the kernel restricts it to the caller's own namespace. Otherwise it lists the calls that ordinary programs
+need: all others fail with EPERM, such as those for kernel modules, kexec, eBPF, perf, keyrings, userfaultfd, io_uring,
+tracing and namespaces of other processes, clocks and quotas. Unknown names are ignored.
 """
 
 import json

@@ -2,8 +2,7 @@
 
 `require_sandbox` only checks files, takes about a millisecond and is part of every sandboxed start. `diagnose` runs the
 programs and creates namespaces, and so finds problems that files don't show: it is for a start that has failed, and for
-`ipybox doctor`. `transient_cause` tells failures of srt that the next start usually does not meet. Standard library
-only.
+`ipybox doctor`. `transient_cause` recognizes failures of srt that usually don't recur. Standard library only.
 """
 
 import json

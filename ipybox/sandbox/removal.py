@@ -1,6 +1,6 @@
 """What ipybox keeps on this machine, and how it is removed.
 
-What a running ipybox uses is left: it holds locks, which the operating system releases however it ends. Files that
+What a running ipybox uses stays: it holds locks, which the operating system releases however it ends. Files that
 people and agents save, such as `mcptools/` and `gentools/`, are removed only if named.
 """
 

@@ -1,4 +1,4 @@
-"""Limits the requests of kernels that the tool server reads: known length, bounded size, time and parsing."""
+"""Limits the size, the time and the parsing cost of kernels' requests."""
 
 import asyncio
 import json

@@ -25,8 +25,8 @@ from ipybox.support.errors import ToolRunnerError
 
 logger = logging.getLogger(__name__)
 
-#: Calls of sync functions that run at the same time; more are refused. A call that was cancelled counts until its
-#: function returns, so that code can't start threads without end. Other calls are limited by connections of kernels.
+#: Concurrent calls of sync functions; more are refused. A cancelled call counts until its function returns, so that
+#: code can't start any number of threads.
 MAX_THREADS = 256
 
 #: Problems of a value that an error lists.

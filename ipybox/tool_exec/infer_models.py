@@ -1,8 +1,7 @@
 """Infers models from samples, in a separate process: python -I -B infer_models.py <samples >models
 
-The samples are JSON from code in a kernel. The application does not parse them, because the generator can need any
-amount of time and memory for them, or have a bug. Samples become a JSON Schema first, which contains only their names
-and types. With exit status 0, stdout is the source of the models; with 1, stderr is one line with the reason.
+The samples are JSON from code in a kernel, for which the generator can need any amount of time and memory, or have a
+bug. It gets only their schema. With exit status 0, stdout is the source of the models; with 1, stderr is the reason.
 
 Standard library and the extra `parsers` only, because `-I` and a path hide the package. `model_inference` starts it.
 """

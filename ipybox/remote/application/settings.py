@@ -4,7 +4,7 @@
       command: [srun, --ntasks=1, /shared/venv/bin/python, -P, -m, ipybox.node]
       env: [SLURM_CONF]
 
-The file names programs of this machine, so it is never read from a place that code can write.
+The file names programs of this machine, so it is not read from a place that code can write.
 """
 
 import os

@@ -2,13 +2,11 @@
 
     python -I -S tied.py PID /path/of/command args...
 
-A command such as `srun` does not read its input while its job waits in a queue, so it does not see the end of file of
-an application that was killed, and the job would keep its place. On Linux, the operating system sends the command
-SIGTERM then, at which `srun` withdraws the job. Elsewhere, a command sees the end of file when it reads. See prctl(2),
-PR_SET_PDEATHSIG.
+A command such as `srun` does not read its input while its job waits in a queue, so it would not notice that the
+application was killed, and the job would keep its place. On Linux, the operating system sends the command SIGTERM then
+(prctl(2), PR_SET_PDEATHSIG), at which `srun` withdraws the job.
 
-This process becomes the command, so that nothing stays between both. It imports few modules, because each start waits
-for it.
+This process becomes the command. It imports few modules, because each start waits for it.
 """
 
 import ctypes

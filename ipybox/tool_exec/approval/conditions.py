@@ -1,4 +1,4 @@
-"""Conditions of rules on arguments. Code chooses the arguments, so that each answer is one of three:
+"""Conditions of rules on arguments. Code chooses the arguments, so each answer is one of three:
 
 True   the condition holds
 False  it does not

@@ -1,6 +1,6 @@
-"""YAML that people write, as nodes that know their line: each error names the line and the expected content.
+"""YAML that people write, as nodes with lines: each error names the line and the expected content.
 
-Only plain data is accepted. Aliases are not, because with them a few lines could become any number of values.
+Only plain data is accepted. With aliases, a few lines could become any number of values.
 """
 
 from collections.abc import Collection, Iterable

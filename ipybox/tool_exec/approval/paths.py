@@ -101,7 +101,7 @@ def read(text: str, directories: Iterable[Path]) -> PathCandidates | None:
 
 
 def _has_too_many_links(path: Path | str) -> bool:
-    """Returns whether the system stops at that many links; `realpath` follows them in some versions."""
+    """Returns whether the system refuses to follow that many links, which `realpath` does in some versions."""
     try:
         os.stat(path)
     except OSError as exc:

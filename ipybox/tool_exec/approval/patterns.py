@@ -1,8 +1,7 @@
-"""Patterns for text that code has chosen: no text makes them slow.
+"""Patterns that no text makes slow, because code chooses the text.
 
-Python's own `re` backtracks, and a few characters can keep it busy for years. Here patterns use the engine that
-pydantic brings, Rust's `regex`, whose time is linear in the length of the text. It has no look-around and no
-back-references.
+Python's `re` backtracks, and a few characters can keep it busy for years. pydantic brings Rust's `regex`, whose time is
+linear in the length of the text; it has no look-around and no back-references.
 https://docs.rs/regex/latest/regex/#syntax
 """
 

@@ -38,7 +38,7 @@ REMEMBERED = "# remembered from an answer"
 #: The scope of an answer, beyond one call.
 Scope = Literal["tool", "server"]
 
-#: Characters of a name that an answer can be remembered for, and what it may contain besides letters and digits.
+#: Limits of names for which an answer can be remembered: characters, and what they contain besides letters and digits.
 _MAX_NAME = 200
 _MARKS = "_.-/"
 
