@@ -129,3 +129,19 @@ async def test_job_whose_command_was_killed_is_cancelled_by_its_name(tmp_path: P
         os.close(fd)
     await process.end(timeout=0)
     assert re.fullmatch(r"--name=ipybox-[0-9a-f]{12}\n", (tmp_path / "scancel.calls").read_text())
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_start_that_is_cancelled_leaves_no_descriptor(turns: int):
+    engine = Engine(name="sleep", command=["sleep", "600"])
+    process = EngineProcess(engine, NO_LIMITS, "/usr/bin:/bin")
+    before = set(os.listdir("/dev/fd"))
+    starting = asyncio.create_task(process.spawn())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+    for fd in () if isinstance(outcome, BaseException) else outcome:
+        os.close(fd)
+    await process.end(timeout=0)
+    assert set(os.listdir("/dev/fd")) == before

@@ -62,12 +62,13 @@ class EngineProcess:
                 stderr=stderr,
                 start_new_session=True,
             )
-        except OSError as exc:
+        except BaseException as exc:
             os.close(to_process)
             os.close(from_process)
-            raise GatewayError(
-                f"the engine's command can't be started: {self._job.command[0]}: {exc.strerror}"
-            ) from exc
+            if isinstance(exc, OSError):
+                reason = f"{self._job.command[0]}: {exc.strerror}"
+                raise GatewayError(f"the engine's command can't be started: {reason}") from exc
+            raise
         finally:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
