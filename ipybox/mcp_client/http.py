@@ -31,6 +31,9 @@ from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_me
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _LONGEST_END = 4
 
+#: Lines of an event of an event stream, which take a hundred times as much memory as their bytes.
+MAX_EVENT_LINES = 1_000_000
+
 
 def trusted_authorities() -> ssl.SSLContext:
     """Returns the TLS settings of httpx2, which would load them for each client, even without TLS, in 20 ms."""
@@ -205,6 +208,8 @@ class BoundedStream(httpx2.AsyncByteStream):
             async with aclosing(self._pieces()) as pieces:
                 async for piece, is_event in pieces:
                     self._check(piece)
+                    if self._events and piece.count(b"\n") + piece.count(b"\r") > MAX_EVENT_LINES:
+                        raise ExcessError(f"{MAX_EVENT_LINES:,} lines")
                     yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece
         except ExcessError as exc:
             self._on_excess(str(exc))

@@ -189,7 +189,21 @@ def http_reason(response: httpx2.Response) -> str:
 
 
 def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaitable[bytes]]) -> None:
-    cast(BoundedStream, response.stream).rewrite = rewrite  # the event hooks have put it there
+    async def rewrite_calmed(event: bytes) -> bytes:
+        return await rewrite(calmed(event))
+
+    cast(BoundedStream, response.stream).rewrite = rewrite_calmed  # the event hooks have put it there
+
+
+def calmed(event: bytes) -> bytes:
+    """Returns an event that makes the SDK wait 100 ms before it opens an event stream again; it takes any number."""
+    if b"retry" not in event:
+        return event
+    lines = event.splitlines()
+    for number, (field, value) in enumerate(map(_field, lines)):
+        if field == b"retry" and value.isdigit() and len(value.lstrip(b"0")) < 3:
+            lines[number] = b"retry: 100"
+    return b"\n".join([*lines, b""])
 
 
 async def _with_answer(request_id: RequestId, event: bytes) -> bytes:

@@ -28,6 +28,7 @@ from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
 from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.mcp_client import http_client
 from ipybox.mcp_client.answers import repaired_page
 from ipybox.mcp_client.messages import read_answer
 from ipybox.mcp_client.stderr_tail import ServerStderr
@@ -529,6 +530,11 @@ READERS: dict[str, Reader] = {
         ["mcp_client/messages"],
         lambda data: read_answer(data, 1),
         (*JSON, b'{"jsonrpc": "2.0", "id": 1, "result": ', b'"id": 1, ', b"\r"),
+    ),
+    "event of a remote MCP server": Reader(
+        [],
+        lambda data: http_client._fields(http_client.calmed(data)),  # pyright: ignore[reportPrivateUsage]
+        (b"data:", b"id", b"retry:", b"0", b"event:", b":", b" ", b"\n", b"\r", b"x", b"\xef\xbb\xbf"),
     ),
     "MCP tool": Reader(
         ["mcp_client/answers", "mcp_apigen/render/module:_model"],

@@ -13,7 +13,7 @@ import pytest
 
 from ipybox.errors import MCPConnectionLost
 from ipybox.mcp_client.client import MCPClient
-from ipybox.mcp_client.http import ExcessiveResponseError, Reach, bounded
+from ipybox.mcp_client.http import MAX_EVENT_LINES, ExcessiveResponseError, Reach, bounded
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES
 from tests.servers import WAIT
 
@@ -75,6 +75,7 @@ async def test_events_are_the_same_however_they_arrive_and_may_exceed_the_limit_
             "3,000,000 values",
             id="values_in_lines",
         ),
+        pytest.param(b":\n" * (MAX_EVENT_LINES + 1), EVENTS, 1 << 30, "1,000,000 lines", id="lines"),
     ],
 )
 async def test_a_response_that_costs_too_much_is_not_read(
