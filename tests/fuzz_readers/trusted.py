@@ -41,7 +41,7 @@ TRUSTED = {
     "remote/application/link:NodeLink._greet": "a line of at most 1 KiB, after at most 64 KiB",
     "remote/application/settings:_read": "the user's file, outside of the workspace",
     "remote/node/files:NodeFiles._put": "on the node: the application, which owns it",
-    "remote/wire/connection:Connection.data_received": "h2, with limits of streams and headers",
+    "remote/wire/connection:Connection._receive": "h2, with limits of streams and headers",
     "remote/wire/exchange:answer": "an error of ipybox itself",
     "remote/wire/tunnel:_from_socket": BOUNDED,
     "sandbox/namespaces:_content": KERNEL,
