@@ -26,7 +26,7 @@ MAX_CONNECTIONS = 256
 CONNECTIONS_PER_CALLER = 32
 
 #: Connections that have sent no request with a valid token, and their seconds.
-MAX_UNHEARD = 64
+MAX_UNHEARD = 256
 UNHEARD_TIMEOUT = 10.0
 
 #: Clients keep their connections, so the server does not close idle ones. Seconds.

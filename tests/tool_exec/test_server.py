@@ -443,6 +443,21 @@ async def test_connections_without_a_valid_request_make_room_for_others(monkeypa
             each.close()
 
 
+async def test_a_kernel_may_call_as_many_tools_at_once_as_it_may_have_connections():
+    async with ToolServer(port=None) as server, asyncio.timeout(WAIT):
+        face = guest_face(server)
+        sockets = [face.dial() for _ in range(http_api.MAX_CONNECTIONS) if face.dial is not None]
+        headers = f"Host: localhost\r\nAuthorization: token {face.token}\r\nContent-Length: 2"
+        request = f"POST /run HTTP/1.1\r\n{headers}\r\n\r\n{{}}"
+        loop = asyncio.get_running_loop()
+        for each in sockets:
+            await loop.sock_sendall(each, request.encode())
+        answers = [await loop.sock_recv(each, 12) for each in sockets]
+        assert set(answers) == {b"HTTP/1.1 400"}
+        for each in sockets:
+            each.close()
+
+
 async def test_who_hangs_up_withdraws_the_call(server: ToolServer, fifo: Fifo):
     params = servers.scripted("--log", str(fifo.path))
     asking = asyncio.create_task(ask(guest_face(server), "POST", "/run", call("block", params)))
