@@ -164,7 +164,7 @@ def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
     task_only: list[str] = []
     for tool in tools:
         description = tool.description
-        if tool.execution is not None and tool.execution.task_support == "required":
+        if tool.is_task:
             task_only.append(tool.name)
             description = f"{_TASK_ONLY}\n\n{description or ''}"
         specs.append(ToolSpec(tool.name, description, tool.input_schema, tool.output_schema))

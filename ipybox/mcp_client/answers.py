@@ -1,33 +1,23 @@
 """Answers of servers to `tools/list` and `tools/call`: what is usable is kept, even if parts don't follow MCP.
 
-The SDK refuses a whole answer for one wrong value in it. So a session repairs answers before the SDK checks them:
-
-A list is checked tool by tool: a malformed tool hides no other, and a malformed title not its tool. A tool is omitted
-only if it can't be called. `ToolList.remarks` names both. Icons are left out: nothing shows them.
-
-A tool that was called has run, so a result that is refused is lost. The SDK gets an empty result, which carries the
-real one past its checks (`hidden_result`). Code gets the blocks as JSON anyway.
+The SDK refuses a whole answer for one wrong value in it. So it gets an empty answer, which carries the real one past
+its checks. In a list, a malformed tool hides no other, and is omitted only if it can't be called; what nothing reads,
+such as icons, is not checked. A tool that was called has run, so its result must not be lost; code gets the blocks as
+JSON anyway.
 """
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from mcp import ClientSession
 from mcp.shared.inbound import find_invalid_x_mcp_header
-from mcp_types import CallToolResult, Tool
-from mcp_types.methods import validate_server_result
+from mcp_types import CallToolResult, ListToolsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 JSON = dict[str, Any]
 
-#: Other parts of a page than its tools and cursor, which some versions require. Nothing is cached.
-_PAGE = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
-#: Parts of a tool that calls don't need.
-_OPTIONAL = ("title", "description", "annotations", "execution", "_meta")
 _MAX_NAME = 100
 #: Malformed properties of a schema that a remark names.
 _MAX_NAMED = 20
@@ -41,7 +31,24 @@ _HIDDEN = "ipybox/result"
 _IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 
 
-class ToolList(list[Tool]):
+@dataclass(frozen=True)
+class ListedTool:
+    """What ipybox reads of a tool."""
+
+    name: str
+    description: str | None
+    input_schema: JSON
+    #: None if results are text.
+    output_schema: JSON | None
+    #: Whether it runs only as an MCP task.
+    is_task: bool
+
+
+#: A tool, unless it can't be called, and a remark on what is missing.
+_Found = tuple[ListedTool | None, str | None]
+
+
+class ToolList(list[ListedTool]):
     """The tools of a server.
 
     Attributes:
@@ -51,20 +58,24 @@ class ToolList(list[Tool]):
     def __init__(self) -> None:
         super().__init__()
         self.remarks: list[str] = []
-        self._by_name: dict[str, Tool] = {}
+        self._by_name: dict[str, ListedTool] = {}
 
-    def add(self, tools: list[Tool]) -> None:
-        """Adds the tools that have a new name."""
-        for tool in tools:
-            if tool.name not in self._by_name:
-                self._by_name[tool.name] = tool
+    def add(self, accepted: ListToolsResult) -> None:
+        """Adds the tools of a page that `hidden_page` hid, if they have a new name."""
+        for tool, remark in cast("list[_Found]", (accepted.meta or {})[_HIDDEN]):
+            if remark is not None:
+                self.remarks.append(remark)
+            if tool is None:
+                continue
+            known = self._by_name.setdefault(tool.name, tool)
+            if known is tool:
                 self.append(tool)
-            elif self._by_name[tool.name] != tool:
+            elif known != tool:
                 self.remarks.append(f"tool {_shown(tool.name)} is listed twice: the second definition is ignored")
 
 
-def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], None]) -> None:
-    """Repairs the lists of tools of an initialized session, and hides results of calls from the SDK."""
+def hide_answers(session: ClientSession) -> None:
+    """Hides lists of tools and results of calls from an initialized session."""
     # The SDK has no hook of its own between the wire and its validation.
     dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
     send = dispatcher.send_raw_request
@@ -74,96 +85,60 @@ def repair_answers(session: ClientSession, on_remarks: Callable[[list[str]], Non
         if method == "tools/call":
             return hidden_result(answer)
         if method == "tools/list":
-            # In a thread: a long list takes seconds.
-            answer, remarks = await asyncio.to_thread(repaired_page, answer, str(session.protocol_version))
-            on_remarks(remarks)
+            # In a thread: a long list takes a second.
+            return await asyncio.to_thread(hidden_page, answer, str(session.protocol_version))
         return answer
 
     dispatcher.send_raw_request = send_raw_request
 
 
-def repaired_page(page: JSON, version: str) -> tuple[JSON, list[str]]:
-    """Returns a page of the list that the SDK accepts in a version of the protocol, and remarks on what is missing."""
-    listed = page.get("tools")
+def hidden_page(page: JSON, version: str) -> JSON:
+    """Returns a page of a list that the SDK accepts, from which `ToolList.add` gets the real one."""
+    listed, cursor = page.get("tools"), page.get("nextCursor")
     if not isinstance(listed, list | None):
-        return page, []
-    tools: list[JSON] = []
-    remarks: list[str] = []
+        return page
     # Servers in Go send null for an empty list.
-    entries = cast("list[Any]", listed or [])
-    if len(entries) > MAX_TOOLS:
-        remarks.append(f"the tool list is incomplete: a page lists more than {MAX_TOOLS:,} tools")
-    for number, given in enumerate(entries[: MAX_TOOLS + 1], 1):
-        tool, remark = _repaired_tool(given, version, number)
-        if tool:
-            tools.append(tool)
-        if remark:
-            remarks.append(remark)
-    cursor = page.get("nextCursor")
+    found = [_usable(given, version, number) for number, given in enumerate(cast("list[Any]", listed or []), 1)]
     if not isinstance(cursor, str | None):
-        remarks.append("the tool list is incomplete: the server's cursor for the next page is not a string")
+        found.append((None, "the tool list is incomplete: the server's cursor for the next page is not a string"))
         cursor = None
-    return {**_PAGE, "tools": tools, **({"nextCursor": cursor} if cursor else {})}, remarks
+    tools: list[JSON] = []
+    if version in MODERN_PROTOCOL_VERSIONS:  # from whose schemas the SDK takes the headers of calls
+        tools = [{"name": tool.name, "inputSchema": tool.input_schema} for tool, _ in found if tool is not None]
+    required = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
+    return {**required, "tools": tools, **({"nextCursor": cursor} if cursor else {}), "_meta": {_HIDDEN: found}}
 
 
-def _repaired_tool(given: Any, version: str, number: int) -> tuple[JSON | None, str | None]:
-    """Returns a tool that the SDK accepts, or None if it can't be called, and a remark on what is missing."""
-    tool = {key: value for key, value in cast(JSON, given).items() if key != "icons"} if isinstance(given, dict) else {}
-    if not isinstance(tool.get("name"), str):
+def _usable(given: Any, version: str, number: int) -> _Found:
+    """Returns what is usable of a tool in a version of the protocol."""
+    tool = cast(JSON, given) if isinstance(given, dict) else {}
+    name, description, execution = map(tool.get, ("name", "description", "execution"))
+    output: JSON | None = tool.get("outputSchema")
+    if not isinstance(name, str):
         return None, f"tool number {number} is omitted: it has no name"
-    # Schemas are repaired before the SDK checks them, as it collects all mistakes: a million takes gigabytes.
-    losses = _repair_schemas(tool, version)
-    problem = _problem(tool, version)
-    if problem is not None:
-        losses += _remove_mistakes(tool, version)
-        problem = _problem(tool, version)
-    if problem is None and version in MODERN_PROTOCOL_VERSIONS:
-        problem = find_invalid_x_mcp_header(tool["inputSchema"])  # the SDK drops such tools, as it must
-    if problem is not None:
-        return None, f"tool {_shown(tool['name'])} is omitted: {problem}"
-    return tool, f"tool {_shown(tool['name'])}: ignored malformed {', '.join(losses)}" if losses else None
-
-
-def _problem(tool: JSON, version: str) -> str | None:
-    """Returns why the SDK would refuse a tool, or None."""
-    try:
-        validate_server_result("tools/list", version, {**_PAGE, "tools": [tool]})
-        Tool.model_validate(tool, by_name=False)
-    except ValidationError as exc:
-        error = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
-    return None
-
-
-def _repair_schemas(tool: JSON, version: str) -> list[str]:
-    """Replaces what of a tool's schemas the SDK would refuse, and returns its names."""
-    tool["inputSchema"], losses = _schema(tool.get("inputSchema"), "inputSchema")
-    output = tool.get("outputSchema")
-    if version in MODERN_PROTOCOL_VERSIONS and isinstance(output, dict):
-        return losses  # these allow any schema
-    tool.pop("outputSchema", None)
-    if output not in (None, {}):
-        schema, more = _schema(output, "outputSchema")
+    schema, losses = _schema(tool.get("inputSchema"), "inputSchema")
+    is_modern = version in MODERN_PROTOCOL_VERSIONS
+    if is_modern and (problem := find_invalid_x_mcp_header(schema)) is not None:
+        return None, f"tool {_shown(name)} is omitted: {problem}"  # the SDK drops such tools, as it must
+    if output in (None, {}):
+        output = None
+    elif not (is_modern and isinstance(cast(object, output), dict)):  # newer versions allow any schema
+        output, more = _schema(output, "outputSchema")
         # Without a schema of objects, the result is text.
-        tool |= {} if more == ["outputSchema"] else {"outputSchema": schema}
+        output = None if more == ["outputSchema"] else output
         losses += more
-    return losses
-
-
-def _remove_mistakes(tool: JSON, version: str) -> list[str]:
-    """Removes the parts of a tool that it can do without and the SDK would refuse, and returns their names."""
-    bare = {name: value for name, value in tool.items() if name not in _OPTIONAL}
-    parts = [part for part in _OPTIONAL if tool.get(part) is not None]
-    wrong = [part for part in parts if _problem({**bare, part: tool[part]}, version) is not None]
-    for part in wrong:
-        del tool[part]
-    return wrong
+    if not isinstance(description, str | None):
+        description = None
+        losses.append("description")
+    is_task = isinstance(execution, dict) and cast(JSON, execution).get("taskSupport") == "required"
+    remark = f"tool {_shown(name)}: ignored malformed {', '.join(losses)}" if losses else None
+    return ListedTool(name, description, schema, output, is_task), remark
 
 
 def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
     """Returns a schema of objects that refuses nothing that a malformed one allows, and the names of wrong parts.
 
-    Only what the SDK checks is repaired: generated code copes with everything else.
+    Generated code copes with everything else.
     """
     kinds: Any = cast(JSON, given).get("type", "object") if isinstance(given, dict) else None
     if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):

@@ -29,7 +29,7 @@ from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import http_client
-from ipybox.mcp_client.answers import repaired_page
+from ipybox.mcp_client.answers import hidden_page
 from ipybox.mcp_client.messages import read_answer
 from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.results.tool_result import drawn
@@ -257,8 +257,9 @@ def registered(text: bytes) -> None:
     """Repairs a tool list, and generates a package."""
     described = text.decode(errors="replace")
     schema = {"properties": {"a": {"type": "string", "description": described, "pattern": described[:2000]}}}
-    page, _ = repaired_page({"tools": [tool(described, schema)]}, "2025-06-18")
-    specs = [ToolSpec(it["name"], it.get("description"), it["inputSchema"]) for it in page["tools"]]
+    page = hidden_page({"tools": [tool(described, schema)]}, "2025-06-18")
+    ((listed, _),) = page["_meta"].popitem()[1]
+    specs = [ToolSpec(listed.name, listed.description, listed.input_schema)]
     render_package("s", {"command": "x"}, specs, "seal")
 
 
@@ -562,8 +563,8 @@ READERS: dict[str, Reader] = {
         ),
     ),
     "MCP tools": Reader(
-        ["mcp_client/answers:_problem"],
-        lambda data: repaired_page(json.loads(data), "2025-06-18"),
+        ["mcp_client/answers:hidden_page"],
+        lambda data: hidden_page(json.loads(data), "2026-07-28"),
         inputs={
             "many": listed,
             "properties": lambda size, _: listed_with(inputSchema={"properties": numbered(size, {})}),

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-import mcp_types
 import pytest
 
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
@@ -21,7 +20,7 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.swap import STALE_AFTER
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import client
-from ipybox.mcp_client.answers import ToolList
+from ipybox.mcp_client.answers import ListedTool, ToolList
 from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
 
 PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}
@@ -53,12 +52,8 @@ class FakeClient:
         for act in self.meanwhile:
             act()
         tools = ToolList()
-        tools.add(
-            [
-                mcp_types.Tool(name="get-a", description="Gets A.", input_schema=SCHEMA, output_schema=SCHEMA),
-                mcp_types.Tool(name="Run", input_schema=SCHEMA),
-            ]
-        )
+        tools.append(ListedTool("get-a", "Gets A.", SCHEMA, SCHEMA, is_task=False))
+        tools.append(ListedTool("Run", None, SCHEMA, None, is_task=False))
         return tools
 
 

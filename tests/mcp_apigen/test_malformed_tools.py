@@ -52,7 +52,7 @@ async def test_usable_tools_are_generated_and_the_others_named(
     assert modules.warnings() == [
         "tool 'misplaced': ignored malformed inputSchema.properties.'required'",
         "tool 'list': ignored malformed outputSchema",
-        "tool 'null': ignored malformed inputSchema, annotations",
+        "tool 'null': ignored malformed inputSchema",
         "tool number 4 is omitted: it has no name",
         "tool 'good' is listed twice: the second definition is ignored",
     ]

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from mcp_types import Tool
+from mcp_types import ListToolsResult
 from mcp_types.methods import validate_server_result
 
-from ipybox.mcp_client.answers import ToolList, repaired_page
+from ipybox.mcp_client.answers import ListedTool, ToolList, hidden_page
 
 VERSIONS = ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"]
 OBJECT = {"type": "object"}
@@ -46,13 +46,13 @@ USABLE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "required by number": (schema(required=["a", 1]), OBJECT, ["inputSchema.required"]),
     "dialect": (schema(**{"$schema": 7}), OBJECT, []),
     "size of an icon": (tool(icons=[{"src": "data:,", "sizes": "48x48"}]), OBJECT, []),
-    "hint": (tool(annotations={"readOnlyHint": "maybe"}), OBJECT, ["annotations"]),
+    "hint": (tool(annotations={"readOnlyHint": "maybe"}), OBJECT, []),
     "description": (tool(description=["a", "b"]), OBJECT, ["description"]),
-    "title": (tool(title={"en": "X"}), OBJECT, ["title"]),
+    "title": (tool(title={"en": "X"}), OBJECT, []),
     "all at once": (
         {"name": "x", "inputSchema": {"required": True}, "icons": 1, "title": 1, "_meta": 1, "annotations": 1},
         OBJECT,
-        ["inputSchema.required", "title", "annotations", "_meta"],
+        ["inputSchema.required"],
     ),
 }
 
@@ -61,12 +61,13 @@ def page(*tools: Any, **parts: Any) -> dict[str, Any]:
     return {"tools": [*tools], "resultType": "complete", "cacheScope": "private", "ttlMs": 0, **parts}
 
 
-def accepted(answer: dict[str, Any], version: str) -> tuple[dict[str, Tool], list[str]]:
-    """Returns what a client gets, and the remarks; fails if the SDK would refuse the repaired page."""
-    repaired, remarks = repaired_page(answer, version)
-    validate_server_result("tools/list", version, repaired)
-    tools = [Tool.model_validate(each, by_name=False) for each in repaired["tools"]]
-    return {each.name: each for each in tools}, remarks
+def accepted(answer: dict[str, Any], version: str) -> tuple[dict[str, ListedTool], list[str]]:
+    """Returns what a client gets, and the remarks; fails if the SDK would refuse the page."""
+    hidden = hidden_page(answer, version)
+    validate_server_result("tools/list", version, hidden)
+    tools = ToolList()
+    tools.add(ListToolsResult.model_validate(hidden, by_name=False))
+    return {each.name: each for each in tools}, tools.remarks
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -76,7 +77,7 @@ def test_a_malformed_tool_is_usable_and_hides_no_other(
 ):
     tools, remarks = accepted(page(malformed, GOOD), version)
     assert tools.keys() == {"x", "good"}
-    assert tools["good"] == Tool.model_validate(GOOD, by_name=False)
+    assert tools["good"] == ListedTool("good", "Does it.", GOOD["inputSchema"], None, is_task=False)
     assert {name: value for name, value in tools["x"].input_schema.items() if value} == expected
     assert remarks == ([f"tool 'x': ignored malformed {', '.join(losses)}"] if losses else [])
 
@@ -89,20 +90,19 @@ def test_an_output_schema_that_is_not_one_of_objects_is_none(output: Any, versio
     assert bool(remarks) == (output not in (None, {}))
 
 
-@pytest.mark.parametrize(
-    ("part", "kept"),
-    [
-        ({"execution": {"taskSupport": "required"}}, True),
-        ({"execution": {"taskSupport": "maybe"}}, False),
-        ({"annotations": {"readOnlyHint": True}}, True),
-        ({"outputSchema": {"properties": {"a": {"type": "integer"}}}}, True),
-    ],
-    ids=repr,
-)
-def test_what_is_well_formed_in_a_malformed_tool_is_kept(part: dict[str, Any], kept: bool):
-    tools, _ = accepted(page(tool(title=5, **part)), "2025-11-25")
-    found = tools["x"].model_dump(by_alias=True, exclude_none=True)
-    assert {*part} <= found.keys() if kept else not {*part} & found.keys()
+def test_what_is_well_formed_in_a_malformed_tool_is_kept():
+    output = {"properties": {"a": {"type": "integer"}}}
+    malformed = tool(title=5, description=[], execution={"taskSupport": "required"}, outputSchema=output)
+    tools, remarks = accepted(page(malformed, tool(name="y", execution={"taskSupport": "maybe"})), "2025-11-25")
+    assert tools["x"] == ListedTool("x", None, OBJECT, {"type": "object", **output}, is_task=True)
+    assert not tools["y"].is_task
+    assert remarks == ["tool 'x': ignored malformed description"]
+
+
+def test_the_sdk_gets_the_schemas_from_which_it_takes_headers():
+    header = schema(properties={"a": {"type": "string", "x-mcp-header": "A"}})
+    (shown,) = hidden_page(page(header), "2026-07-28")["tools"]
+    assert shown == header
 
 
 UNUSABLE: list[Any] = [
@@ -150,8 +150,7 @@ def test_a_malformed_cursor_leaves_the_tools_before_it(cursor: Any, version: str
 
 @pytest.mark.parametrize("cursor", [None, "", "next"])
 def test_a_cursor_is_passed_on(cursor: str | None):
-    repaired, remarks = repaired_page(page(GOOD, nextCursor=cursor), "2025-11-25")
-    assert (repaired.get("nextCursor"), remarks) == (cursor or None, [])
+    assert hidden_page(page(GOOD, nextCursor=cursor), "2025-11-25").get("nextCursor") == (cursor or None)
 
 
 def test_what_a_version_requires_of_a_page_is_not_needed():
@@ -159,10 +158,7 @@ def test_what_a_version_requires_of_a_page_is_not_needed():
 
 
 def test_the_first_of_several_tools_with_a_name_counts():
-    first, second = Tool(name="a", input_schema=OBJECT), Tool(name="a", input_schema={"type": "object", "title": "A"})
-    tools = ToolList()
-    tools.add([first])
-    tools.add([first, second, Tool(name="b", input_schema=OBJECT)])
-    assert [each.name for each in tools] == ["a", "b"]
-    assert tools[0] == first
-    assert tools.remarks == ["tool 'a' is listed twice: the second definition is ignored"]
+    tools, remarks = accepted(page(GOOD, GOOD, {**GOOD, "description": "Other."}, tool()), "2025-11-25")
+    assert [*tools] == ["good", "x"]
+    assert tools["good"].description == "Does it."
+    assert remarks == ["tool 'good' is listed twice: the second definition is ignored"]

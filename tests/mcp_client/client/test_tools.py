@@ -147,10 +147,9 @@ async def test_malformed_tools_hide_no_others_and_are_named():
     assert tools[0].input_schema == {"type": "object"}
     assert tools.remarks == [
         "tool 'null': ignored malformed inputSchema",
-        "tool 'title': ignored malformed title",
         "tool number 4 is omitted: it has no name",
-        "the tool list is incomplete: the server's cursor for the next page is not a string",
         "tool 'good' is listed twice: the second definition is ignored",
+        "the tool list is incomplete: the server's cursor for the next page is not a string",
     ]
 
 
