@@ -64,8 +64,7 @@ async def generate_mcp_sources(
     same. Additions to its modules stay, and so do files that were not generated.
 
     Args:
-        server_name: Name of the server. The package, and calls of its tools, have the same name with an underscore for
-            each hyphen, dot and space; the result says so.
+        server_name: Name of the server; the package has an underscore for each hyphen, dot and space of it.
         server_params: How to start or reach the server; `${VAR}` placeholders are written unresolved.
         root_dir: The directory for packages; it is created if needed.
         connect_timeout: Seconds in which the server must answer; this may include its download.
@@ -73,18 +72,15 @@ async def generate_mcp_sources(
             program, module or configuration from them. By default the working directory if `root_dir` lies there, or
             else the parent of `root_dir`; programs and scripts there that the parameters name may run until code has
             run confined to the directory that they are in.
-        variables: Values of placeholders that the environment does not set; by default from the `.env` file of the
-            workspace.
-        sign_in: Shows a person where to sign in, if a remote server requires it; by default in the user's browser. None
-            to ask no person.
+        variables: Values of placeholders that the environment lacks; by default from the workspace's `.env` file.
+        sign_in: Shows a person where to sign in, by default in the user's browser; None to ask no person.
         audit: The log in which the registration is recorded.
         on_progress: Called with each line that a stdio server and its launcher write to stderr before the server
             answers, such as `downloading …`.
 
     Returns:
-        The names of the modules, in the order of the server's tools: a list that also contains the tool changes since
-        the previous registration, the secrets that are written out in the parameters, and the tools that are malformed.
-        The log contains these, too, as warnings.
+        The names of the modules, in the order of the server's tools, and what `ToolModules.warnings` returns, which is
+        also logged: tool changes, secrets in plain text, malformed tools.
 
     Raises:
         ValueError: If the name is not a valid package name, or the parameters have a wrong shape.

@@ -15,7 +15,6 @@ SAID_BY_TYPES: dict[str, Any] = {
     "true": True,
     "annotations": {"title": "T", "description": "D", "default": 1, "examples": [1], "x-mine": {"not": {}}},
     "bounds": {"type": "integer", "minimum": 1, "exclusiveMaximum": 5, "multipleOf": 2},
-    "idle_flag_of_draft_4": {"type": "integer", "minimum": 1, "exclusiveMaximum": False},
     "string": {"type": "string", "minLength": 0, "maxLength": 9, "pattern": "^a+$", "format": "uri"},
     "letters": {"type": "string", "pattern": r"^\p{Letter}+$"},
     "bounds_of_others": {"type": "boolean", "minLength": 3, "properties": {}, "uniqueItems": True},

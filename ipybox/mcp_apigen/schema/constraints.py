@@ -34,6 +34,8 @@ OF_KIND: dict[str, set[str]] = {
     "null": set(),
 }  # fmt: skip
 _OF_SOME_KIND = set[str]().union(*OF_KIND.values())
+#: Keywords that demand nothing with these values.
+_IDLE: Schema = {"minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False}
 #: Those of them that say what types say: the parts of arrays and objects.
 _PARTS = {"items", "properties", "required", "additionalProperties"}
 #: Keywords that demand something of any value.
@@ -65,10 +67,7 @@ def demands(schema: Schema, kinds: list[str]) -> set[str]:
 
 def limiting(schema: Schema, kind: str) -> set[str]:
     """The keywords that limit the values of a kind: all that demand something and say nothing of their parts."""
-    limits = schema.keys() & OF_KIND[kind] - _PARTS
-    flags = {"uniqueItems", "exclusiveMinimum", "exclusiveMaximum"}  # the latter two in draft 4
-    idle = {name for name in flags & limits if schema[name] is False}
-    return limits - idle - {name for name in {"minLength", "minItems", "minProperties"} & limits if schema[name] == 0}
+    return schema.keys() & OF_KIND[kind] - _PARTS - dict(_IDLE.items() & schema.items()).keys()
 
 
 def string_limits(schema: Schema) -> Constraints:
