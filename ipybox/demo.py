@@ -96,7 +96,7 @@ BYTES_PER_TOKEN = 4
 
 
 async def demo(directory: Path | None) -> None:
-    """Run the demo in `directory`, or in a new temporary one, and print each step."""
+    """Runs the demo in `directory`, or in a new temporary one, and prints each step."""
     console = Console(highlight=False)
     if missing := _missing():
         console.print(f"The demo needs {' and '.join(missing)}.", markup=False)
@@ -128,7 +128,7 @@ async def demo(directory: Path | None) -> None:
 
 @asynccontextmanager
 async def _executor(options: dict[str, Any]) -> AsyncGenerator[tuple[CodeExecutor, str]]:
-    """Yield an executor with a sandbox, or else one without it and the reason."""
+    """Yields an executor with a sandbox, or one without it and the reason."""
     executor, problem = CodeExecutor(**options, sandbox=True), ""
     try:
         await executor.start()
@@ -149,7 +149,7 @@ def _missing() -> list[str]:
 
 
 def _create_repository(repository: Path) -> None:
-    """Create a git repository with an invented history, unless an earlier demo created it."""
+    """Creates a git repository with an invented history, unless an earlier demo has."""
     if (repository / ".git").exists():
         return
     repository.mkdir(parents=True)
@@ -160,7 +160,7 @@ def _create_repository(repository: Path) -> None:
 
 
 def _history() -> Iterator[str]:
-    """Yield the history as `git fast-import` reads it."""
+    """Yields the history for `git fast-import`."""
     chance = random.Random(1)
     files = {name: [f"def {name[:-3]}_{n}(text):" for n in range(60)] for name in FILES}
     for number in range(COMMITS + 1):
@@ -176,7 +176,7 @@ def _history() -> Iterator[str]:
 
 
 async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]:
-    """Make the calls that a model would emit as JSON; return the number of calls, and of bytes written and read."""
+    """Makes the calls that a model would emit as JSON; returns the number of calls, and of bytes written and read."""
     written: list[str] = []
     read: list[str] = []
     async with Client(StdioServerParameters(**server)) as client:
@@ -201,7 +201,7 @@ async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]
 
 
 async def _count_by_code(console: Console, executor: CodeExecutor) -> list[int]:
-    """Run the cells that a model would write; return the number of cells, and of bytes written and read."""
+    """Runs the cells that a model would write; returns the number of cells, and of bytes written and read."""
     looked_up = (await executor.execute(LOOK_UP)).text or ""
     console.print(f'tools("git.git_log", "git.git_show") → {len(looked_up):,} bytes of interfaces', markup=False)
     answer = (await _run(console, executor, COUNT)).text or ""
@@ -233,7 +233,7 @@ async def _show_denial(console: Console, executor: CodeExecutor, problem: str) -
 
 
 async def _run(console: Console, executor: CodeExecutor, code: str) -> CodeExecutionResult:
-    """Run a cell, accept and print each approval request, and print the output as it arrives."""
+    """Runs a cell; prints and accepts each approval request, and prints the output as it arrives."""
     console.print(Panel(Syntax(code.strip(), "python", background_color="default", word_wrap=True)))
     async for item in executor.stream(code, chunks=True):
         match item:

@@ -123,9 +123,7 @@ class LogWriter:
                     self._thread, self._closing = None, False
                     self._changed.notify_all()
                     return
-            failure, lines = None, deque[bytes]()
-            for line, _, _ in batch:
-                lines.append(line)
+            failure, lines = None, deque(line for line, _, _ in batch)
             try:
                 self._file.append(lines)
             except Exception as exc:
@@ -134,10 +132,8 @@ class LogWriter:
                     logger.error("refusing to run anything for now: %s", failure)
             done = len(batch) - len(lines)
             with self._changed:
-                for line, _, _ in batch:
-                    self._bytes -= len(line)
-                for _, events, _ in batch[done:]:
-                    self._missing += events
+                self._bytes -= sum(len(line) for line, _, _ in batch)
+                self._missing += sum(events for _, events, _ in batch[done:])
                 self.failed = failure is not None or self._missing > 0
             for number, (_, _, written) in enumerate(batch):
                 written.set_exception(failure) if number >= done else written.set_result(None)

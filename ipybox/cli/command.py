@@ -64,10 +64,10 @@ def ipybox() -> None:
 
 
 def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Callable[[Work], Work]:
-    """Returns a decorator that makes a function a command, which gets the workspace first.
+    """Returns a decorator that makes a function a command, whose first argument is the workspace.
 
-    `more` follows its summary in the help. With `options` of the table, it gets those that are given second; without
-    them, the command has only --workspace.
+    `more` follows its summary in the help. With `options` of the table, the second argument contains the given ones;
+    without, the command has only --workspace.
     """
 
     def add(function: Work) -> Work:

@@ -1,7 +1,7 @@
-"""`ipybox doctor`: what of ipybox works on this machine, and what to install for the rest.
+"""`ipybox doctor`: what works on this machine, and what to install for the rest.
 
-Checks run at the same time, each with a bound of its own. What can be tried is not inferred: a mode works if code has
-just run in it; only for Docker, an answering daemon and the image suffice.
+Checks run concurrently, each with its own limit. A mode works if code has just run in it, except that for Docker, a
+responding daemon and the image suffice.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from ipybox.support.errors import IpyboxError
 #: Seconds in which a kernel must start, run a cell and end.
 KERNEL_TIMEOUT = 60.0
 
-#: The modes that can be checked; "other" has programs that people often use in addition.
+#: What can be checked; "other" stands for further programs that people often use.
 Mode = Literal["plain", "sandbox", "docker", "other"]
 
 UV = Program("uv", "uv", "", remedy=INSTALL_UV)

@@ -89,9 +89,9 @@ class Option(click.Option):
     Args:
         name, does: Its name in a parsed command line, and its text in `--help` and the reference.
         sets: The class or method whose parameter it sets; None if the command line itself reads it.
-        kind, default: The kind of its values, and its default as text, if not those of the parameter.
-        commands: The commands that have it, by default those of its group.
-        parameter: The name of its parameter, and of the plugins' setting, by default its own.
+        kind, default: The kind of its values, and its default as text; by default those of the parameter.
+        commands: The commands that have it; by default those of its group.
+        parameter: The name of its parameter and of the plugins' setting; by default its own.
     """
 
     #: The heading of its group in `--help`.
@@ -132,7 +132,7 @@ class Option(click.Option):
 
 
 def _kind_of(parameter: Parameter) -> Kind:
-    """Returns the kind of values of a parameter, or of the first part of its type that is not None."""
+    """Returns the kind of a parameter's values, by the first part of its type that is not None."""
     annotation = parameter.annotation
     if isinstance(annotation, UnionType):
         annotation = next(part for part in get_args(annotation) if part is not NoneType)

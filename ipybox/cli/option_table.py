@@ -21,7 +21,7 @@ _http = partial(Option, sets=MCPServer.run_http)
 _ALL = "serve docker check"
 _LEVEL = choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", metavar="LEVEL")
 
-#: The options of each group, and the commands that have them unless an option says otherwise.
+#: The options of each group, and the commands that have them by default.
 _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Workspace", "serve docker"): [
         workspace_option(commands=_ALL),

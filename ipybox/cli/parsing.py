@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 
 
 class Mistake(click.UsageError):
-    """Something was typed that can't be right; the hint says what to do, by default where the help is."""
+    """The command line is wrong; the hint says what to do, by default where the help is."""
 
     def __init__(self, message: str, hint: str = ""):
         super().__init__(message)
@@ -57,7 +57,7 @@ def mistakes(prefix: str = "") -> Generator[None]:
 
 
 class Failure(click.ClickException):
-    """A command could not do what it was asked for; the message says why, and what to do."""
+    """A command failed; the message says why, and what to do."""
 
 
 def explain(error: click.UsageError) -> str:
@@ -87,7 +87,7 @@ class GroupedCommand(click.Command):
     """A command whose help lists options by groups."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the command line of this command, by whose name errors call it."""
+        """Parses the command line of this command, which errors name."""
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
 
@@ -101,7 +101,7 @@ class GroupedCommand(click.Command):
 
 
 class Commands(click.Group):
-    """The commands of `ipybox`, in sections. Each is a function in the module of its name, which is imported late."""
+    """The commands of `ipybox`, in sections; each is a function in the module of its name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the options of `ipybox` itself, and finds the command."""
@@ -126,9 +126,9 @@ def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line that begins with its command, before which there may be options of serving.
+    """Returns a command line that begins with its command, which may follow serving options.
 
-    Without a command, it is `serve`, as clients' configurations have it; a person at a terminal gets the help.
+    Without a command, it is `serve`, for clients' configurations; a person at a terminal gets the help.
     """
     if not arguments:
         return ["--help"] if sys.stdin.isatty() else ["serve"]

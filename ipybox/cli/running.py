@@ -32,10 +32,7 @@ def check_options(given: Mapping[str, Any]) -> None:
 
 
 def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, Any]:
-    """Returns fields of `ExecutorConfig`, after a check of the sandbox, the limits and the engine.
-
-    Raises a `Mistake` about options, or a SandboxError about its settings and requirements.
-    """
+    """Returns fields of `ExecutorConfig`; raises a `Mistake`, or a SandboxError about settings and requirements."""
     check_options(given)
     options = given_parameters(given, ExecutorConfig)
     if "sandbox" in given:
@@ -62,8 +59,8 @@ def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, A
 def checked(given: Mapping[str, Any], look_up: Callable[[], Value]) -> Callable[[], Value]:
     """Returns a function that looks something up once, and whose error ends the command, except with --late-checks.
 
-    Then a client learns only from its first call what is wrong. Claude Code needs that: if the server of a plugin
-    fails to start, Claude Code does not start it again for 15 minutes.
+    Then a client's first call reports the error: Claude Code does not start a plugin's server again for 15 minutes
+    after a failure.
     """
     once = cache(look_up)
     if "late_checks" not in given:
@@ -72,17 +69,17 @@ def checked(given: Mapping[str, Any], look_up: Callable[[], Value]) -> Callable[
 
 
 def run(work: Coroutine[object, object, int | None]) -> int:
-    """Returns the exit status of the work, or that of a signal which has cancelled it."""
+    """Returns the exit status of the work, or of a signal that cancelled it."""
     return asyncio.run(until_signal(work))
 
 
 async def until_signal(
     work: Coroutine[object, object, int | None], before: Callable[[int, Signals], Awaitable[None]] | None = None
 ) -> int:
-    """Returns the exit status of the work, or that of a signal which has cancelled it.
+    """Returns the exit status of the work, or of a signal that cancelled it.
 
-    `before` receives the signal before the cancellation, and a queue of those that follow. A SIGHUP that is ignored, as
-    by `nohup`, stays so.
+    Before the cancellation, `before` receives the signal and a queue of later ones. An ignored SIGHUP, as with `nohup`,
+    stays ignored.
     """
     signals = Signals()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

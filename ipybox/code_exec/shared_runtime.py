@@ -98,7 +98,7 @@ class SharedRuntime:
         That is if no asyncio event loop runs here, such as under trio, or executors run in another one or in the parent
         process.
         """
-        if self.forked:
+        if self._loop is not None and self._process != os.getpid():
             raise RuntimeError(FORKED)
         try:
             loop = asyncio.get_running_loop()

@@ -44,19 +44,3 @@ class Note:
 
     text: str
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-#: Why state was lost, by the action in the audit log.
-_STATE_LOST = {
-    "reset": "The kernel was reset",
-    "restart": "The kernel died or was restarted",
-    "start": "The session was restarted",
-}
-
-
-def note_of(action: str) -> Note | None:
-    """Returns the note about lost state for an action on a session; None if no state was lost."""
-    if action not in _STATE_LOST:
-        return None
-    lost = "variables, imports and definitions from earlier cells are gone"
-    return Note(f"**State was lost here.** {_STATE_LOST[action]}: {lost}.", {"event": "session", "action": action})

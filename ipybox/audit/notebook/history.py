@@ -29,7 +29,7 @@ class SessionHistory(SessionContent):
     """
 
     def __init__(self, limit: int, redactor: Callable[[], "Redactor"]):
-        super().__init__()
+        super().__init__(self._keep)
         self._limit = limit
         self._new_redactor = redactor
         #: Older entries, without outputs, and newer ones, each with its size.
@@ -78,8 +78,7 @@ class SessionHistory(SessionContent):
         known: dict[str, Any] = {**metadata, "tool_calls": self.calls.get("")}
         return notebook([entry for entry, _ in (*self._bare, *self._whole)], notes=notes, metadata=known)
 
-    def append(self, entry: ExecutedCell | Note) -> None:
-        """See `SessionContent`."""
+    def _keep(self, entry: ExecutedCell | Note) -> None:
         size = _size(entry, self._limit)
         self._whole.append((entry, size))
         self._bytes += size

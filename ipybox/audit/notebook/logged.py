@@ -94,7 +94,8 @@ class LoggedSessions:
 
     def notebook(self, session: LoggedSession) -> "NotebookNode":
         """Returns the notebook of a session; raises a ValueError if the log has hashes instead of code."""
-        content, left, omitted, has_code = _LoggedContent(), MAX_VALUES, 0, False
+        entries = list[ExecutedCell | Note]()
+        content, left, omitted, has_code = SessionContent(entries.append), MAX_VALUES, 0, False
         for event, values in self._events():
             if event.get("session_id") == session.id:
                 left -= values + LINE_VALUES
@@ -116,7 +117,11 @@ class LoggedSessions:
             notes.append(f"{self._unreadable:,} lines of the log were skipped because they are not in ipybox's format.")
         metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls.get("")}
         title = f"ipybox session {code_span(session.name or '(unnamed)')}"
-        return notebook(content.all_entries(), title=title, notes=notes, metadata=metadata)
+        ended = {"", *(entry.metadata.get("cell_id") for entry in entries if isinstance(entry, ExecutedCell))}
+        for cell_id, calls in content.calls.items():
+            if calls and cell_id not in ended:
+                entries.append(Note(_UNFINISHED, {"cell_id": cell_id, "tool_calls": calls}))
+        return notebook(entries, title=title, notes=notes, metadata=metadata)
 
     def _note(self, event: Event) -> None:
         if event["event"] == "gap":
@@ -143,28 +148,6 @@ class LoggedSessions:
                     self._unreadable += 1
                 else:
                     yield event, values
-
-
-class _LoggedContent(SessionContent):
-    def __init__(self) -> None:
-        super().__init__()
-        self._entries: list[ExecutedCell | Note] = []
-        self._ended: set[object] = set()
-
-    def append(self, entry: ExecutedCell | Note) -> None:
-        """See `SessionContent`."""
-        self._entries.append(entry)
-        if isinstance(entry, ExecutedCell):
-            self._ended.add(entry.metadata.get("cell_id", ""))
-
-    def all_entries(self) -> list[ExecutedCell | Note]:
-        """Returns the cells and notes in order, then the tool calls of cells without an end."""
-        unfinished = [
-            Note(_UNFINISHED, {"cell_id": cell_id, "tool_calls": calls})
-            for cell_id, calls in self.calls.items()
-            if calls and cell_id and cell_id not in self._ended
-        ]
-        return [*self._entries, *unfinished]
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

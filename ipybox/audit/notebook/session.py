@@ -1,13 +1,20 @@
 """The cells and notes of one session, from its events: those that happen now, or the lines of the audit log."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note, note_of
+from ipybox.audit.notebook.cell import ExecutedCell, Note
 
 #: Tool calls, and denials, that are kept of each cell, and of the time between all cells.
 MAX_CALLS = 1000
+
+#: Why state was lost, by the action in the audit log.
+_STATE_LOST = {
+    "reset": "The kernel was reset",
+    "restart": "The kernel died or was restarted",
+    "start": "The session was restarted",
+}
 
 _CELL_FIELDS = ("cell_id", "time", "outcome", "duration", "output_chars", "code_chars")
 _CALL_FIELDS = ("tool_call_id", "server_name", "tool_name", "outcome", "error_type", "error", "duration")
@@ -18,9 +25,13 @@ Call = dict[str, Any]
 
 
 class SessionContent:
-    """What a notebook shows of a session; `add` receives its events in order. Only scalar fields are used."""
+    """What a notebook shows of a session; `add` receives its events in order. Only scalar fields are used.
 
-    def __init__(self) -> None:
+    `append` receives the notes, and the cells that have ended.
+    """
+
+    def __init__(self, append: Callable[[ExecutedCell | Note], None]):
+        self._append = append
         #: The number of cells so far.
         self.count = 0
         #: The tool calls by the ids of their cells, "" for those of no cell.
@@ -56,10 +67,6 @@ class SessionContent:
         self.count += 1
         return ExecutedCell(self.count, code)
 
-    def append(self, entry: ExecutedCell | Note) -> None:
-        """Adds a cell that has ended, or a note."""
-        raise NotImplementedError
-
     def _add_cell(self, cell_id: str, event: Event, cell: ExecutedCell) -> None:
         cell.metadata = _scalars(event, _CELL_FIELDS) | cell.metadata
         cell.tool_calls = self.calls[cell_id]
@@ -67,18 +74,19 @@ class SessionContent:
             cell.metadata["tool_calls_dropped"] = dropped
         if cell_id in self._denials:
             cell.metadata["denials"] = self._denials.pop(cell_id)
-        self.append(cell)
+        self._append(cell)
         if cell_id in self._resets:
-            self.append(self._resets.pop(cell_id))
+            self._append(self._resets.pop(cell_id))
 
     def _add_note(self, cell_id: str, action: str) -> None:
-        note = note_of(action)
-        if note is None or not (self.count or cell_id):
+        if action not in _STATE_LOST or not (self.count or cell_id):
             return
+        lost = f"{_STATE_LOST[action]}: variables, imports and definitions from earlier cells are gone."
+        note = Note(f"**State was lost here.** {lost}", {"event": "session", "action": action})
         if action == "reset" and cell_id:
             self._resets[cell_id] = note
         else:
-            self.append(note)
+            self._append(note)
 
     def _call(self, cell_id: str, event: Event) -> Call:
         key = cell_id, text_in(event, "tool_call_id") or ""
