@@ -7,7 +7,6 @@ the kernel, belongs to no cell.
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit import tracing
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from ipybox.audit.audit import AuditLog
     from ipybox.audit.notebook.history import SessionHistory
-    from ipybox.audit.observer import JobEvent, SessionObserver
+    from ipybox.audit.observer import JobAction, SessionObserver
 
 
 class SessionRecorder:
@@ -71,11 +70,20 @@ class SessionRecorder:
         """Records that the session starts, stops, gets a new kernel, or is joined by a person."""
         self._record("session", **self._ids_now(), action=action, **fields)
 
-    def job(self, event: "JobEvent") -> None:
-        """Records what happens to the job of an engine that runs the session's kernel."""
-        waited = None if event.waited is None else round(event.waited, 3)
-        fields = asdict(event) | {"reason": event.reason and self._text(event.reason), "waited": waited}
-        self._record("job", **self._ids, cell_id=self._cell and self._cell.id, **fields)
+    def job(
+        self, action: "JobAction", *, reason: str | None = None, waited: float | None = None, **fields: str | None
+    ) -> None:
+        """Records what happens to the job of an engine that runs the session's kernel.
+
+        Args:
+            action: What happened.
+            reason: Why the job waits, failed or was lost.
+            waited: Seconds from the start of the command until its node ran or failed.
+            fields: The `engine`, as messages call it, the number of the `job` and the name of its `node`, as far as
+                they are known.
+        """
+        given = {**fields, "reason": reason and self._text(reason), "waited": waited and round(waited, 3)}
+        self._record("job", **self._ids, cell_id=self._cell and self._cell.id, action=action, **given)
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
         """Removes the secrets among the environment variables of a cell from what is recorded from now on."""

@@ -14,14 +14,12 @@ from ipybox.code_exec.option_checks import check_types
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, optional_settings
-from ipybox.support.deadline import check_seconds
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
     from ipybox.audit.notebook.history import SessionHistory
-    from ipybox.audit.observer import JobEvent
     from ipybox.audit.redaction import Redactor
     from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
@@ -132,10 +130,6 @@ class ExecutorConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_seconds("kernel_init_timeout", self.kernel_init_timeout)
-        check_seconds("queue_timeout", self.queue_timeout)
-        if self.approval_timeout is not None:
-            check_seconds("approval_timeout", self.approval_timeout, ", or None for no limit")
         if self.require_shell_escape and not self.approve_shell_cmds:
             raise ValueError("require_shell_escape=True requires approve_shell_cmds=True")
         # These depend on the current directory and on files, so they are read when the executor is created.
@@ -157,7 +151,7 @@ class ExecutorConfig:
         return self.engine is not None
 
     @cached_property
-    def new_gateway(self) -> "Callable[[GatewaySetup, AcceptedSocket, Callable[[JobEvent], object]], Gateway]":
+    def new_gateway(self) -> "Callable[[GatewaySetup, AcceptedSocket, Callable[..., object]], Gateway]":
         """Creates gateways, on this machine or with the engine, whose name is looked up once.
 
         Raises:

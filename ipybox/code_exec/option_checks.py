@@ -49,8 +49,7 @@ def check_types(config: "ExecutorConfig") -> None:
     """Checks the types of the fields of a configuration.
 
     Raises:
-        TypeError, ValueError: If one is of a wrong type, or a number or name is not possible; the message says what to
-            give.
+        TypeError, ValueError: If one is of a wrong type, or not possible; the message says what to give.
     """
     for name, (types, wanted) in _KINDS.items():
         if (value := getattr(config, name)) is None:
@@ -58,7 +57,10 @@ def check_types(config: "ExecutorConfig") -> None:
         wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
         if wrong or value not in _POSSIBLE.get(name, [value]):
             raise (TypeError if wrong else ValueError)(f"{name} must be {wanted}, not {value!r}")
-    check_seconds("connect_timeout", config.connect_timeout)
+    for name in ("connect_timeout", "kernel_init_timeout", "queue_timeout"):
+        check_seconds(name, getattr(config, name))
+    if config.approval_timeout is not None:
+        check_seconds("approval_timeout", config.approval_timeout, ", or None for no limit")
     for name in ("kernel_env", "variables"):
         _check_variables(name, getattr(config, name))
     _check_list("tools", config.tools, "functions")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit.observer import JobAction, JobEvent
+from ipybox.audit.observer import JobAction
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.remote.application.link import NodeLink
@@ -78,7 +78,7 @@ class EngineGateway(Gateway):
         queue_timeout: float,
         setup: GatewaySetup,
         on_tool_connection: AcceptedSocket,
-        on_job: Callable[[JobEvent], object] = lambda _: None,
+        on_job: Callable[..., object] = lambda *_, **__: None,
     ):
         super().__init__()
         self.node = ""
@@ -299,7 +299,7 @@ class EngineGateway(Gateway):
         if self._job is None and self._process is not None:
             self._job = self._process.job
         engine, node = self._engine.name, self.node or None
-        self._on_job(JobEvent(action=action, engine=engine, job=self._job, node=node, **details))
+        self._on_job(action, engine=engine, job=self._job, node=node, **details)
 
     async def _measure(self, link: NodeLink, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> None:
         with contextlib.suppress(StreamClosedError, InvalidMessageError, RefusedError):
