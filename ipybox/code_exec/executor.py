@@ -74,36 +74,25 @@ class CodeExecutor:
 
     @accepts_options(ExecutorConfig)
     def __init__(self, config: ExecutorConfig):
-        self._wire(config)
+        self._wire(config, _new_recorder(config))
 
     @classmethod
     def configured(cls, config: ExecutorConfig, observer: "SessionObserver | None" = None) -> Self:
         """Returns an executor, whose events the observer receives; raises what the constructor raises."""
         executor = cls.__new__(cls)
-        executor._wire(config, observer=observer)
+        executor._wire(config, _new_recorder(config, observer))
         return executor
 
-    def _wire(
-        self,
-        config: ExecutorConfig,
-        recorder: SessionRecorder | None = None,
-        runtime: SharedRuntime | None = None,
-        started: "list[CodeExecutor] | None" = None,
-        observer: "SessionObserver | None" = None,
-    ) -> None:
+    def _wire(self, config: ExecutorConfig, recorder: SessionRecorder, sibling: "CodeExecutor | None" = None) -> None:
         """Creates the parts of the executor that it doesn't share with a sibling."""
-        self._config = config
+        self._config, self._recorder = config, recorder
         #: The executors that share the runtime and were started, in this order.
-        self._started = list[CodeExecutor]() if started is None else started
-        if recorder is None:
-            audit = config.opened_audit_log()
-            recorder = SessionRecorder(audit, "default", config.session_history(audit), observer)
-        self._recorder = recorder
+        self._started: list[CodeExecutor] = [] if sibling is None else sibling._started
         approvals = Approvals(config.policy, config.approval_timeout)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
         on_text = tool_texts.append if config.sandbox else None  # they help to explain denials
         caller = ToolCaller(token=new_token(), approvals=approvals, recorder=recorder, on_text=on_text)
-        self._runtime = SharedRuntime(config, caller) if runtime is None else runtime
+        self._runtime = SharedRuntime(config, caller) if sibling is None else sibling._runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
         #: Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`.
@@ -221,7 +210,7 @@ class CodeExecutor:
         has a job, a node and limits of its own. They start and stop in any order. The audit log contains the name.
         """
         sibling = CodeExecutor.__new__(CodeExecutor)
-        sibling._wire(self._config, self._recorder.named(name), self._runtime, self._started)
+        sibling._wire(self._config, self._recorder.named(name), self)
         return sibling
 
     def cancel(self) -> bool:
@@ -405,3 +394,8 @@ class CodeExecutor:
         if path.is_absolute() and path.is_relative_to(self._config.workspace):
             path = path.relative_to(self._config.workspace)
         return await self._kernel.gateway.read_file(str(path)) if self._kernel.running else None
+
+
+def _new_recorder(config: ExecutorConfig, observer: "SessionObserver | None" = None) -> SessionRecorder:
+    audit = config.opened_audit_log()
+    return SessionRecorder(audit, "default", config.session_history(audit), observer)

@@ -4,6 +4,7 @@ Labels have few values, all of them ipybox's own, except for the names of nodes 
 contain the name of a session, tool or server, or text from code. Gauges are read on request.
 """
 
+import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, get_args
@@ -21,9 +22,9 @@ WAIT_BUCKETS = (0.1, 1, 5, 15, 60, 300, 1800)
 
 
 class ServerMetrics:
-    """Counts what the sessions of a server on the machine `here` do."""
+    """Counts what the sessions of a server do."""
 
-    def __init__(self, sessions: KernelSessions, here: str):
+    def __init__(self, sessions: KernelSessions):
         self._registry = registry = CollectorRegistry()
         calls = partial(Histogram, buckets=CALL_BUCKETS, registry=registry)
         waits = partial(Histogram, buckets=WAIT_BUCKETS, registry=registry)
@@ -47,7 +48,7 @@ class ServerMetrics:
         states = Gauge("ipybox_sessions", about, ["state"], registry=registry)
         for state in get_args(State):
             states.labels(state).set_function(partial(sessions.count, state))
-        registry.register(_KernelCollector(sessions, here))
+        registry.register(_KernelCollector(sessions))
         ProcessCollector(registry=registry)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
@@ -80,9 +81,9 @@ class ServerMetrics:
 
 
 class _KernelCollector(Collector):
-    def __init__(self, sessions: KernelSessions, here: str):
+    def __init__(self, sessions: KernelSessions):
         self._sessions = sessions
-        self._here = here
+        self._here = socket.gethostname()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         kernels = GaugeMetricFamily("ipybox_kernels", "Session kernels by machine.", labels=["node"])

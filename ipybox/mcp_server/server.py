@@ -7,7 +7,6 @@ there starts before the first tool call.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -133,7 +132,7 @@ class MCPServer:
             from ipybox.mcp_server.metrics import ServerMetrics
 
             sessions = self._services.sessions
-            metrics = ServerMetrics(sessions, socket.gethostname())
+            metrics = ServerMetrics(sessions)
             self._services.observer = metrics.observe
             server = await self._load()
             from ipybox.mcp_server.http import MAX_REQUEST, MAX_UPLOAD, listening
