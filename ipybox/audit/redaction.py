@@ -69,7 +69,7 @@ _ASSIGNED = re.compile(
 _UNQUOTED = re.compile(
     rf"((?i:(?:[?&]|(?<![\w-])--?)[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}})=|{_NAME.upper()}[A-Z0-9_]{{0,40}}=)([^\s\"'`;|<>&)$]+)"
 )
-#: What a value contains that is only removed if it is known.
+#: A value that contains one of these is removed only if it is known.
 _TELLING = re.compile(r"[\s\"'`;|<>&]|\$[({]")
 #: The lines of a private key after its first line, in a file or in a string with escapes. The last one may be short.
 _PEM = re.compile(

@@ -107,7 +107,7 @@ class CellRunner:
         return self._deadline is not None
 
     def note_expiry(self, seconds: float) -> None:
-        """Records that the kernel is stopped after being idle; the next result says so."""
+        """Records that the idle kernel is stopped; the next result says so."""
         self._recorder.session("idle")
         if self._kernel_id:  # else no cell was executed, so there was no state
             self._kernel.notices.append(f"{STATE_LOST} {NOT_USED.format(seconds=seconds)}")

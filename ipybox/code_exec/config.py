@@ -43,10 +43,10 @@ class ExecutorConfig:
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
         connect_timeout: Seconds in which an MCP server must start and answer.
         kernel_init_timeout: Seconds in which a new kernel must start and answer.
-        engine: The name of an engine in the user's `engines.yaml` (`docs/other-machines.md`), or a command as a list,
-            such as one with `srun`, that runs `python -m ipybox.node` on another machine, where kernels run then. With
-            an engine, this process imports no module from the working directory after the first start, and tool calls
-            need a seal.
+        engine: Where kernels run, by default on this machine: the name of an engine in the user's `engines.yaml`
+            (`docs/other-machines.md`), or a command, as a list, that runs `python -m ipybox.node` on another machine,
+            such as one with `srun`. With an engine, this process imports no module from the working directory after
+            the first start, and tool calls need a seal.
         queue_timeout: Seconds in which an engine must provide a node.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. After the first start, this process
             imports no module from places that code can write, such as the working directory.
@@ -55,8 +55,8 @@ class ExecutorConfig:
             created.
         log_level: Logging level of the gateway process.
         working_dir: The kernel's working directory, by default that of this process.
-        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit, the
-            default without the sandbox, in which it is half of the machine's memory.
+        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit.
+            Defaults to no limit, or in the sandbox to half of the machine's memory.
         cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
         process_limit: Number of concurrent processes, including the kernel; None for no limit.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as

@@ -187,7 +187,7 @@ class CodeExecutor:
             self._started.remove(self)
 
     async def expire(self, seconds: float) -> None:
-        """Stops the executor after being idle; its first result after another start says so."""
+        """Stops an idle executor; its first result after a restart says so."""
         self._runner.note_expiry(seconds)
         await self.stop()
 

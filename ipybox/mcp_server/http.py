@@ -60,7 +60,8 @@ MAX_CLIENTS = 64
 CONNECTIONS_PER_CLIENT = 8
 IDLE_TIMEOUT = 30 * 60
 
-#: Limit of connections that have not sent a whole request yet, beyond which the oldest is closed, and their seconds.
+#: Limit of connections that have not sent a whole request yet, beyond which the oldest one is closed; and the seconds
+#: that each has for that.
 MAX_UNHEARD = 128
 UNHEARD_TIMEOUT = 10
 

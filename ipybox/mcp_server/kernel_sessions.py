@@ -210,7 +210,7 @@ class KernelSessions:
             session.expiry = asyncio.get_running_loop().call_later(self._idle_timeout, expire)
 
     def _expire(self, name: str, session: "_Session") -> None:
-        """Stops a session after being idle."""
+        """Stops an idle session."""
         executor = session.executor
         if session.users or self._sessions.get(name) is not session or executor is None:
             return
