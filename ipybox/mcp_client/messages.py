@@ -1,11 +1,12 @@
 """Reads messages of MCP servers, including those that break the rules of JSON-RPC, over every transport.
 
 The SDK drops a reply that it can't read, and its call would wait forever. So a reply whose request is known always ends
-that request: it is repaired if its meaning is clear, or else replaced by an error that quotes the server. Text that is
-not JSON is no message, except in the answer to a POST, whose request is known anyway.
+that request: it is repaired if its meaning is clear, or else replaced by an error that quotes the server. Reading takes
+linear time.
 """
 
 import json
+import re
 from typing import Any, cast
 
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, RequestId, jsonrpc_message_adapter
@@ -17,17 +18,26 @@ Wire = dict[str, Any]
 #: Characters of a malformed reply that its error contains.
 EXCERPT = 500
 
+# The id of a reply that is not JSON is found at its start, or at its end, where JavaScript servers write it. The
+# repetitions are possessive: they never go back.
+_TAIL = 1000
+_ID = r'"id"\s*+:\s*+(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
+_VERSION = r'"jsonrpc"\s*+:\s*+"2\.0"'
+_FIRST_ID = re.compile(rf'\{{\s*+(?:{_VERSION}\s*+,\s*+)?{_ID}\s*+,\s*+(?:{_VERSION}\s*+,\s*+)?"(?:result|error)"')
+_LAST_ID = re.compile(rf"{_VERSION}\s*+,\s*+{_ID}\s*+\}}\s*+\Z")
+
 
 def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire]:
     """Returns the messages in a line or an event: usually one, or a batch. Replies without an id get `default_id`.
 
     Raises:
-        ValueError: If it is not JSON, or no message.
+        ValueError: If it is not a message, or a reply whose id can't be read.
     """
+    text = data.decode(errors="replace").removeprefix("\ufeff")
     try:
-        value = _parsed(data.decode(errors="replace").removeprefix("\ufeff"))
+        value = _parsed(text)
     except (ValueError, RecursionError) as exc:
-        raise ValueError(f"not JSON: {exc}") from None
+        return [_salvaged(text, exc)]
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
     found = [message for item in items if (message := _repaired(item, default_id))]
     if not found:
@@ -62,6 +72,29 @@ def encode(message: Wire) -> bytes:
 def validated(message: Wire) -> JSONRPCMessage:
     """Returns the SDK's form of a message; a ValueError says that it is none."""
     return jsonrpc_message_adapter.validate_python(message, by_name=False)
+
+
+def _salvaged(text: str, exc: Exception) -> Wire:
+    """Returns the reply in text that is not JSON, or an error for its request.
+
+    Raises:
+        ValueError: If it is no reply, or has no readable id.
+    """
+    start = max(text.find("{"), 0)
+    if start:  # a server may have printed something without a line end before its reply
+        try:
+            value = _parsed(text[start:])
+        except (ValueError, RecursionError):
+            pass
+        else:
+            reply = _repaired(value, None)
+            if reply is None or "method" in reply:
+                raise ValueError("not a reply")
+            return reply
+    request_id = _request_id(text[start:])
+    if request_id is None:
+        raise ValueError(f"not JSON: {exc}") from None
+    return error_reply(request_id, f"the server's response is not valid JSON ({exc}): {_excerpt(text.encode())}")
 
 
 def _parsed(text: str) -> Any:
@@ -115,6 +148,12 @@ def _error(error: Any) -> Wire:
     if not isinstance(code, int) or isinstance(code, bool):
         code = INTERNAL_ERROR
     return {"code": code, "message": message, **({"data": fields["data"]} if "data" in fields else {})}
+
+
+def _request_id(text: str) -> RequestId | None:
+    """Returns the id of a reply that can't be parsed."""
+    found = _FIRST_ID.match(text) or _LAST_ID.search(text, max(len(text) - _TAIL, 0))
+    return found and _id(from_json(found["id"]))
 
 
 def _excerpt(data: bytes) -> str:

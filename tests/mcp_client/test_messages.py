@@ -32,6 +32,7 @@ def deep(levels: int) -> bytes:
         pytest.param(raw(**reply(result=RESULT), method="tools/call"), reply(result=RESULT), id="method_repeated"),
         pytest.param(raw(jsonrpc="2.0", id=7.0, result=RESULT), reply(result=RESULT), id="id_with_a_fraction"),
         pytest.param(b"\xef\xbb\xbf" + raw(**reply(result=RESULT)), reply(result=RESULT), id="byte_order_mark"),
+        pytest.param(b"Ready. " + raw(**reply(result=RESULT)), reply(result=RESULT), id="text_before_it"),
         pytest.param(rb'{"jsonrpc":"2.0","id":7,"result":{"a":"\ud83d"}}', reply(result={"a": "�"}), id="half_emoji"),
         pytest.param(
             rb'{"jsonrpc":"2.0","id":7,"result":{"\udc00":"\ud83d\ude00\ud83dx\\ud83d"}}',
@@ -79,6 +80,15 @@ def test_a_reply_whose_meaning_is_clear_is_repaired(data: bytes, message: dict[s
         pytest.param(raw(**reply(result="done")), 'contains no result: .*"done"', id="text"),
         pytest.param(raw(**reply(result=[1])), "contains no result", id="list"),
         pytest.param(raw(**reply()), "contains no result", id="nothing"),
+        pytest.param(deep(200), "not valid JSON .*recursion limit", id="200_levels"),
+        pytest.param(deep(100_000), "not valid JSON .*recursion", id="100000_levels"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":1,}}', "not valid JSON", id="trailing_comma"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":{"a":"cut', 'not valid JSON .*"cut', id="truncated"),
+        pytest.param(b'{"result":{"id":1,"a":undefined},"jsonrpc":"2.0","id":7}', "not valid JSON", id="id_at_the_end"),
+        pytest.param(b'{"id" : "7", "jsonrpc":"2.0","error":{"id":1,"method":oops}}', "not valid JSON", id="id_first"),
+        pytest.param(
+            b'{"result":{"a":[' + b'"x",' * 400_000 + b'oops]},"jsonrpc":"2.0","id":7}', "not valid JSON", id="far_end"
+        ),
     ],
 )
 def test_a_reply_that_can_not_be_repaired_is_an_error_of_its_request(data: bytes, text: str):
@@ -105,9 +115,6 @@ def test_a_reply_that_can_not_be_repaired_is_an_error_of_its_request(data: bytes
         b'<- {"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name": ...',
         b"[]",
         b"[" * 100_000,
-        deep(200),
-        b'{"jsonrpc":"2.0","id":7,"result":{"a":1,}}',
-        b'{"jsonrpc":"2.0","id":7,"result":{"a":"cut',
     ],
 )
 def test_what_is_no_message_or_has_no_id_is_noise(data: bytes):
