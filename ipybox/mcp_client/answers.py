@@ -25,6 +25,9 @@ _MAX_NAMED = 20
 #: Tools of a server: a list of more is an error.
 MAX_TOOLS = 5000
 
+#: Blocks of a result, beyond which the others become one: checking a million takes seconds.
+MAX_BLOCKS = 10_000
+
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
 _HIDDEN = "ipybox/result"
 #: Types of images, by the start of their base64.
@@ -196,6 +199,8 @@ def tool_result(accepted: CallToolResult) -> ToolResult:
         # Some servers return their data as the result itself.
         content = {name: value for name, value in result.items() if name not in _KNOWN} or None
     blocks = cast("list[Any]", content if isinstance(content, list) else [] if content is None else [content])
+    if more := blocks[MAX_BLOCKS:]:
+        blocks[MAX_BLOCKS:] = [_as_text(more)]
     failed = bool(flag) and str(flag).strip().lower() != "false"
     return ToolResult([*map(_block, blocks)], structured, failed)
 

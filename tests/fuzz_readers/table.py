@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mcp_types import CallToolResult
+
 from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.audit.redaction import Redactor
 from ipybox.codeact.samples import samples_of
@@ -29,7 +31,7 @@ from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import http_client
-from ipybox.mcp_client.answers import hidden_page
+from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
 from ipybox.mcp_client.messages import read_answer
 from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.results.tool_result import drawn
@@ -276,6 +278,13 @@ def listed_with(**parts: Any) -> bytes:
 def numbered(size: int, value: Any) -> dict[str, Any]:
     """Returns many members with one value."""
     return {str(number): value for number in range(size // 12)}
+
+
+def result(data: bytes) -> None:
+    """Reads the result of a tool."""
+    for message in read_answer(data, 1):
+        if "result" in message:
+            tool_result(CallToolResult.model_validate(hidden_result(message["result"]), by_name=False))
 
 
 def stderr(data: bytes) -> None:
@@ -531,6 +540,12 @@ READERS: dict[str, Reader] = {
         ["mcp_client/messages"],
         lambda data: read_answer(data, 1),
         (*JSON, b'{"jsonrpc": "2.0", "id": 1, "result": ', b'"id": 1, ', b"\r"),
+    ),
+    "MCP result": Reader(
+        [],
+        result,
+        JSON,
+        lambda text, _: b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [' + text + b"0]}}",
     ),
     "event of a remote MCP server": Reader(
         [],

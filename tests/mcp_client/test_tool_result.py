@@ -8,7 +8,7 @@ import pytest
 from mcp_types import CallToolResult
 from mcp_types.methods import validate_server_result
 
-from ipybox.mcp_client.answers import ToolResult, hidden_result, tool_result
+from ipybox.mcp_client.answers import MAX_BLOCKS, ToolResult, hidden_result, tool_result
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n1234").decode()
@@ -126,3 +126,10 @@ def test_an_unknown_kind_of_result_is_a_result(kind: Any):
 def test_a_request_for_input_is_left_alone():
     request: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
     assert hidden_result(request) is request
+
+
+def test_more_blocks_than_a_result_may_have_become_one():
+    result = accepted({"content": [*range(MAX_BLOCKS), 7, text("8")]}, VERSIONS[-1])
+
+    assert len(result.content) == MAX_BLOCKS + 1
+    assert result.content[-1] == text('[7, {"type": "text", "text": "8"}]')
