@@ -15,6 +15,9 @@ from pydantic_core import from_json, to_json
 #: A message as it is on the wire.
 Wire = dict[str, Any]
 
+#: Messages of a batch that are read. The others are dropped: no server needs so many, and a million takes seconds.
+MAX_BATCH = 1000
+
 #: Characters of a malformed reply that its error contains.
 EXCERPT = 500
 
@@ -38,7 +41,7 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
         value = _parsed(text)
     except (ValueError, RecursionError) as exc:
         return [_salvaged(text, exc)]
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    items = cast("list[Any]", value)[:MAX_BATCH] if isinstance(value, list) else [value]
     found = [message for item in items if (message := _repaired(item, default_id))]
     if not found:
         raise ValueError("not JSON-RPC")

@@ -32,7 +32,7 @@ from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: i
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import http_client
 from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
-from ipybox.mcp_client.messages import read_answer
+from ipybox.mcp_client.messages import read_answer, validated
 from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.results.tool_result import drawn
 from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
@@ -538,7 +538,7 @@ READERS: dict[str, Reader] = {
     ),
     "MCP message": Reader(
         ["mcp_client/messages"],
-        lambda data: read_answer(data, 1),
+        lambda data: [*map(validated, read_answer(data, 1))],
         (*JSON, b'{"jsonrpc": "2.0", "id": 1, "result": ', b'"id": 1, ', b"\r"),
     ),
     "MCP result": Reader(

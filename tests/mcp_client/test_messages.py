@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_client.messages import encode, read_answer, read_messages, validated
+from ipybox.mcp_client.messages import MAX_BATCH, encode, read_answer, read_messages, validated
 
 RESULT: dict[str, Any] = {"content": []}
 
@@ -128,6 +128,7 @@ def test_requests_and_notifications_stay_what_they_are():
     read = read_messages(json.dumps(batch).encode())
 
     assert read == [{"jsonrpc": "2.0", "method": "notifications/x"}, *batch[1:]]
+    assert len(read_messages(json.dumps(batch * MAX_BATCH).encode())) == MAX_BATCH
 
 
 @pytest.mark.parametrize(
