@@ -47,9 +47,9 @@ def inspect(workspace: Path | str = ".") -> Report:
         found = list(stray_problems(library))
         gentools, parsers = list(library.gentools()), list(library.parsers())
         for name in gentools:
-            found += _of(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))
+            found += _until_broken(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))
         for name in parsers:
-            found += _of(name.path(MCPPARSE) + ".py", parser_problems(library, name))
+            found += _until_broken(name.path(MCPPARSE) + ".py", parser_problems(library, name))
         for tool in library.mcp_tools():
             if tool.name not in parsers:
                 found += orphan_problems(tool)
@@ -57,7 +57,7 @@ def inspect(workspace: Path | str = ".") -> Report:
     return Report({"saved code action": len(gentools), "output parser": len(parsers)}, problems)
 
 
-def _of(path: str, rules: Iterator[Problem]) -> Iterator[Problem]:
+def _until_broken(path: str, rules: Iterator[Problem]) -> Iterator[Problem]:
     """Yields the problems that rules find, up to code that fails."""
     try:
         yield from rules

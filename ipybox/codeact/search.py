@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ipybox.codeact.library import GENTOOLS
 from ipybox.codeact.tool_info import ToolInfo
-from ipybox.codeact.words import READING, VERBS, asked_words, changes, stem, synonyms, told_words, words_of
+from ipybox.codeact.words import READING, VERBS, changes, name_words, query_words, stem, synonyms, words_of
 
 #: Weight of a word, by where a tool has it. The highest one counts.
 _IN_NAME = 4.0
@@ -43,7 +43,7 @@ def named(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
 
 def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
     """Returns the tools that match at least one query word, best first."""
-    words = asked_words(query)
+    words = query_words(query)
     indexed = [_Index(card) for card in cards]
     found = [[index.worth(word) for word in words] for index in indexed]
     rarities = map(_rarity, zip(*found, strict=True))
@@ -80,7 +80,7 @@ class _Index:
         self._words = {word: worth for worth, text in texts.items() for word in words_of(text)}
         self._stems = {stem(word): worth for word, worth in sorted(self._words.items(), key=lambda item: item[1])}
         self._category = words_of(card.name.category)
-        name = told_words(card.name.tool)
+        name = name_words(card.name.tool)
         # Some servers repeat their name in the names of all tools.
         self._name = [word for word in name if word not in self._category] or name
         self._cared_for = card.parsed is not None or card.root == GENTOOLS

@@ -140,14 +140,14 @@ def words_of(text: str) -> list[str]:
     return " ".join(_WRITTEN_OUT.get(word, word) for word in words).split()
 
 
-def asked_words(query: str) -> list[str]:
+def query_words(query: str) -> list[str]:
     """Returns the words of a query, each once, without fillers, and in the words that tools use."""
     for phrase, words in _PHRASES:
         query = phrase.sub(words, query)
-    return list(dict.fromkeys(told_words(query)))
+    return list(dict.fromkeys(name_words(query)))
 
 
-def told_words(name: str) -> list[str]:
+def name_words(name: str) -> list[str]:
     """Returns the words of a name without fillers."""
     return [word for word in words_of(name) if word not in _FILLERS]
 

@@ -175,7 +175,7 @@ def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSet
     if not isinstance(content, dict):
         raise SandboxError(f"the sandbox settings {path} must be a JSON object")
     given: dict[str, Any] = {}
-    _take(cast(dict[str, Any], content), "", _KEYS, path, given)
+    _collect(cast(dict[str, Any], content), "", _KEYS, path, given)
     return replace(base, source=str(path), file=Path(real_path(path)), **given)
 
 
@@ -195,8 +195,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _take(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: Path, given: dict[str, Any]) -> None:
-    """Moves the values of `content` into `given`, under the names of the fields of `SandboxSettings`."""
+def _collect(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: Path, given: dict[str, Any]) -> None:
+    """Adds the values of `content` to `given`, under the names of the fields of `SandboxSettings`."""
     for key, value in content.items():
         name = prefix + key
         known = keys.get(key)
@@ -209,7 +209,7 @@ def _take(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: P
         if isinstance(known, Mapping):
             if not isinstance(value, dict):
                 raise SandboxError(f"the sandbox settings {path}: {name!r} must be an object")
-            _take(cast(dict[str, Any], value), f"{name}.", cast(Mapping[str, Any], known), path, given)
+            _collect(cast(dict[str, Any], value), f"{name}.", cast(Mapping[str, Any], known), path, given)
         else:
             field, convert = cast(tuple[str, Callable[[object], object]], known)
             try:

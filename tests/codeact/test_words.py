@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipybox.codeact.words import asked_words, changes, stem, synonyms, words_of
+from ipybox.codeact.words import changes, query_words, stem, synonyms, words_of
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_other_words_have_other_stems(words: str):
     ],
 )
 def test_queries_are_read_in_the_words_of_tools(query: str, words: str):
-    assert asked_words(query) == words.split()
+    assert query_words(query) == words.split()
 
 
 def test_names_and_texts_write_out_short_forms():

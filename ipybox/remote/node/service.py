@@ -77,7 +77,7 @@ class _Node:
     def __init__(self) -> None:
         #: Set when there is no more to serve.
         self.ended = asyncio.Event()
-        self.connection = Connection(client=False, on_request=self._take, on_closed=self.ended.set)
+        self.connection = Connection(client=False, on_request=self._handle, on_closed=self.ended.set)
         self._requested = False
         self._gateway: _Gateway | None = None
         #: The workspace of this node and its files, if the application does not share its own.
@@ -112,7 +112,7 @@ class _Node:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await self.connection.wait_written()
 
-    def _take(self, stream: Stream) -> None:
+    def _handle(self, stream: Stream) -> None:
         if stream.path == protocol.START and not self._requested:
             self._requested = True
             self._tasks.start(self._serve(stream, self._start))
@@ -120,11 +120,11 @@ class _Node:
             self._spare_streams.append(stream)
             self._join_tools()
         elif self._gateway is not None and self._gateway.running:
-            self._take_for_gateway(self._gateway, stream)
+            self._handle_for_gateway(self._gateway, stream)
         else:
             stream.reset()
 
-    def _take_for_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
+    def _handle_for_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
         match stream.path:
             case protocol.GATEWAY:
                 assert gateway.endpoint.dial is not None

@@ -252,16 +252,16 @@ class Connection(asyncio.Protocol):
             case _ if stream is None:
                 pass
             case DataReceived():
-                stream.take(event.data or b"", event.flow_controlled_length or 0)
+                stream.feed_data(event.data or b"", event.flow_controlled_length or 0)
             case ResponseReceived():
-                stream.take_answer()
+                stream.feed_answer()
             case WindowUpdated():
                 stream.wake()
             case StreamEnded():
-                stream.take_end()
+                stream.feed_end()
             case StreamReset():
                 self._streams.pop(stream.number, None)
-                stream.take_end(reset=True)
+                stream.feed_end(reset=True)
             case _:
                 pass
 
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._close_transports()
         for stream in tuple(self._streams.values()):
-            stream.take_end(reset=True)
+            stream.feed_end(reset=True)
         self._streams.clear()
         self._on_closed()
 

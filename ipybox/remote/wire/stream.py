@@ -81,21 +81,21 @@ class Stream:
     def reset(self) -> None:
         """Ends both sides."""
         self._sending = False
-        self.take_end()
+        self.feed_end()
         self._connection.reset(self.number)
 
-    def take(self, data: bytes, size: int) -> None:
+    def feed_data(self, data: bytes, size: int) -> None:
         """Buffers data, of `size` bytes with padding. The window has been checked."""
         self._buffer += data
         self._buffered += size
         self._changed.set()
 
-    def take_answer(self) -> None:
+    def feed_answer(self) -> None:
         """Records that the peer has answered."""
         self._accepted = True
         self._changed.set()
 
-    def take_end(self, *, reset: bool = False) -> None:
+    def feed_end(self, *, reset: bool = False) -> None:
         """Records that the peer sends no more, and after a reset also reads no more."""
         self._ended = True
         if reset:
