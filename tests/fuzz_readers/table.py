@@ -553,7 +553,7 @@ READERS: dict[str, Reader] = {
         (b"data:", b"id", b"retry:", b"0", b"event:", b":", b" ", b"\n", b"\r", b"x", b"\xef\xbb\xbf"),
     ),
     "MCP tool": Reader(
-        ["mcp_client/answers", "mcp_apigen/render/module:_model"],
+        ["mcp_apigen/render/module:_model"],
         registered,
         (
             b",",
@@ -578,7 +578,7 @@ READERS: dict[str, Reader] = {
         ),
     ),
     "MCP tools": Reader(
-        ["mcp_client/answers:hidden_page"],
+        [],
         lambda data: hidden_page(json.loads(data), "2026-07-28"),
         inputs={
             "many": listed,
