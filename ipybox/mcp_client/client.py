@@ -14,12 +14,14 @@ import math
 import os
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import anyio
 import mcp_types
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
@@ -30,13 +32,18 @@ from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_client.params import RemoteParams, parse_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.support.bounded_json import ListingLimit, check_message
-from ipybox.support.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
 logger = logging.getLogger(__name__)
 
 #: Limit of the pages of `tools/list`; more count as endless.
 PAGE_LIMIT = 1000
+
+# How often tools are listed, because they have changed meanwhile.
+_MAX_CHANGES = 10
+# How long a server without tools may take to announce some, and any server to answer a ping.
+_ANNOUNCEMENT_TIMEOUT = 5.0
 
 # The time that the SDK and the guard need at worst for a server that resists, and a margin.
 _STOP_TIMEOUT = 6.0
@@ -83,6 +90,7 @@ class MCPClient:
         self._error: Exception | None = None
         self._connection: ClientConnection | None = None
         self._client: Client | None = None
+        self._tools_changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         if self._owner is not None:
@@ -130,11 +138,40 @@ class MCPClient:
     async def list_tools(self) -> ToolList:
         """Returns all tools of the server, from all pages, with remarks on those that are malformed.
 
+        If the server announces that they have changed, they are listed again. A server that has no tools yet, and says
+        that it announces changes, gets some time to do so.
+
         Raises:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for all pages, or
                 its pages don't end.
             MCPConnectionLost: If it sends more than 32 MiB or 500,000 values meanwhile, which ends the connection.
         """
+        tools = ToolList()
+        for _ in range(_MAX_CHANGES):
+            self._tools_changed.clear()
+            tools = await self._list_tools()
+            await self._await_announcements(late=not tools)
+            if not self._tools_changed.is_set():
+                break
+        return tools
+
+    async def _await_announcements(self, *, late: bool) -> None:
+        """Returns when what the server has announced so far was read, or, for a while, when it announces something."""
+        client, connection = self._established()
+        capability = client.server_capabilities.tools
+        if capability is None or not capability.list_changed or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return  # servers of newer protocol versions announce nothing unless they are asked to
+        with suppress(TimeoutError), connection.limits.limit(_ANNOUNCEMENT_TIMEOUT):
+            with suppress(IpyboxError):
+                await self._request(client.session.send_ping())  # its answer follows earlier messages
+            if late and not connection.ended.is_set():
+                await self._tools_changed.wait()
+
+    async def _note_change(self, message: mcp_types.ServerNotification | Exception) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._tools_changed.set()
+
+    async def _list_tools(self) -> ToolList:
         client, connection = self._established()
         tools = ToolList()
         connection.check = ListingLimit().check
@@ -218,6 +255,7 @@ class MCPClient:
                     await connection.transport(),
                     mode="auto" if probe else "legacy",
                     cache=None,
+                    message_handler=self._note_change,
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
                     hide_answers(client.session)
