@@ -1,11 +1,9 @@
-"""Makes each interrupt (SIGINT) take effect.
+"""Makes each interrupt (SIGINT) of a cell take effect.
 
-Python runs the handler of a signal between two of its own instructions. Two things would make a kernel miss one:
-
-- A signal that comes just before a system call does not end that call: a cell would sleep on. Therefore the gateway
-  interrupts the calls of the main thread again, a few times (`ipybox.guest.provisioner`).
-- In a finalizer or a callback of a weak reference, Python reports a KeyboardInterrupt and continues. Then another one
-  is sent.
+Python runs the handler of a signal between two of its own instructions. A signal that comes just before a system call
+does not end that call: a cell would sleep on. Therefore the gateway interrupts the calls of the main thread again, a
+few times (`ipybox.guest.provisioner`). In a finalizer or a callback of a weak reference, Python only reports a
+KeyboardInterrupt: `KernelClient` sends another one.
 
 In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt where it
 is: ipykernel would cancel it at its next `await`, which may never come.
@@ -16,11 +14,7 @@ https://docs.python.org/3/library/signal.html#execution-of-python-signal-handler
 
 import asyncio
 import inspect
-import os
 import signal
-import sys
-import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -32,32 +26,6 @@ POKE = signal.SIGURG
 
 #: Flags of the code of coroutines, also of those that are generators, such as `asyncio.sleep(0)`.
 COROUTINES = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-
-
-def keep_interrupts() -> None:
-    """Lets this process miss no interrupt from here on; for its main thread."""
-    process, main, report = os.getpid(), threading.get_ident(), sys.unraisablehook
-    in_hook = False  # where another interrupt would be lost, too
-
-    def interrupt_again() -> None:
-        while in_hook:
-            time.sleep(0.001)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    def hook(unraisable: Any, /) -> None:
-        nonlocal in_hook
-        ours = os.getpid() == process and threading.get_ident() == main
-        if not (ours and issubclass(unraisable.exc_type, KeyboardInterrupt)):
-            report(unraisable)
-            return
-        in_hook = True
-        try:
-            threading.Thread(target=interrupt_again, daemon=True).start()
-        finally:
-            in_hook = False  # Python runs no handler between this statement and the return
-
-    signal.signal(POKE, do_nothing)
-    sys.unraisablehook = hook
 
 
 @contextmanager
@@ -92,4 +60,4 @@ def in_coroutine(frame: FrameType | None) -> bool:
 
 
 def do_nothing(*_: object) -> None:
-    """Does nothing, as an event loop or a system call is only woken."""
+    """Does nothing, where a handler or a callback is expected."""

@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -24,7 +25,7 @@ from typing import Any, BinaryIO, cast
 
 from ipybox.guest import strays
 from ipybox.guest.import_placeholders import missing
-from ipybox.guest.interrupts import interrupts_end, keep_interrupts
+from ipybox.guest.interrupts import POKE, do_nothing, interrupts_end
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.process import close_input, die_with_parent, end_child, limit_process
@@ -47,7 +48,6 @@ with gc_paused(own=True), missing("debugpy"):
     from traitlets.config import Config
 
     from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
-    from ipybox.guest.streams import do_nothing
 
 from ipybox.guest.tracebacks import MAX_TEXT, error_content
 
@@ -319,7 +319,7 @@ def main(connection: dict[str, Any], output: KernelOutput, session_stream: Binar
     # A crash in native code prints where the code was.
     cast(Any, faulthandler).enable(sys.__stderr__, all_threads=False)
     app.log.setLevel(app.log_level)  # traitlets creates a record for each message, and its handler drops most of them
-    keep_interrupts()
+    signal.signal(POKE, do_nothing)
     app.start()
 
 

@@ -22,14 +22,11 @@ from typing import Any, cast
 
 from ipykernel.iostream import OutStream
 
+from ipybox.guest.interrupts import do_nothing
 from ipybox.guest.protocol import MARK
 
 #: Characters of one message. Each takes at most 12 bytes as JSON, and a message can have 256 MiB.
 MAX_TEXT = 1 << 22
-
-
-def do_nothing() -> None:
-    """Does nothing, where a flush or a callback is expected."""
 
 
 def flush(stream: Any, without_thread: Callable[[], None]) -> None:

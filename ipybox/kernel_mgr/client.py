@@ -6,7 +6,7 @@ Each `CodeExecutor` uses one client. `RemoteKernel` manages the kernel itself; `
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -316,6 +316,11 @@ class KernelClient:
                 await asyncio.wait([sending])
                 await execution.begun.wait()
             if not execution.ended.is_set() or execution.over:
+                await self.remote_kernel.interrupt()
+                with suppress(TimeoutError):
+                    async with Deadline(timeouts.INTERRUPT_GRACE / 2).limit():
+                        await execution.ended.wait()
+            if not execution.ended.is_set():  # Python discards an interrupt in a finalizer
                 await self.remote_kernel.interrupt()
             async with deadline.limit():
                 await execution.ended.wait()

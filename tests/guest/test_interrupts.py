@@ -126,16 +126,8 @@ finally:
 
 
 async def test_an_interrupt_of_a_finalizer_ends_the_cell(executor: CodeExecutor):
-    code = """
-class Finalized:
-    def __del__(self):
-        if not globals().setdefault("interrupted", []):
-            interrupted.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
-Finalized()
-time.sleep(60)
-"""
-    await raises_interrupt(executor, code)
+    code = "class Finalized:\n    def __del__(self): time.sleep(60)\nFinalized()\ntime.sleep(60)"
+    assert "Exception ignored in" in (await interrupted(executor, code) or "")
 
 
 async def test_an_interrupt_of_a_callback_before_the_code_ends_the_cell(executor: CodeExecutor):
