@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
+from IPython.core.interactiveshell import InteractiveShell
 
 from ipybox.guest.packages import STDOUT, import_from, keep_bytecode_out_of_git, let_children_import, packages_dir
 from ipybox.guest.protocol import REQUIRE_ESCAPE, SHELL_VARIABLE
@@ -37,7 +37,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         atexit.register(finish_control_thread, shell, kernel)
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     cast(Any, shell).ask_exit = sys.exit
-    honour_semicolon(shell)
     if (commands := os.environ.pop(SHELL_VARIABLE, None)) is not None:
         from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
 
@@ -56,21 +55,3 @@ def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
 def refuse_input(*_: object, **__: object) -> NoReturn:
     """Fails immediately, because no user could answer."""
     raise StdinNotImplementedError(NO_INPUT)
-
-
-def honour_semicolon(shell: Any) -> None:
-    """Suppresses the value of a cell that ends with a semicolon.
-
-    IPython looks for the semicolon in its history, which does not store ipybox's cells.
-    """
-    cell = ""
-
-    def note(info: ExecutionInfo) -> None:
-        nonlocal cell
-        cell = info.raw_cell
-
-    def quiet() -> bool:
-        return shell.displayhook.semicolon_at_end_of_expression(shell.transform_cell(cell))
-
-    shell.events.register("pre_run_cell", note)
-    shell.displayhook.quiet = quiet

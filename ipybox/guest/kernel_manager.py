@@ -42,9 +42,6 @@ RECONNECT_MILLISECONDS = 5
 #: What starts the kernel of a request: each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
-#: Whether the kernel that is being started is a spare one.
-_as_spare: ContextVar[bool] = ContextVar("as_spare", default=False)
-
 
 class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     """Runs `ipybox.guest.kernel` as the kernel process and notifies its listeners when it dies."""
@@ -64,7 +61,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         self.exit: ExitStatus | None = None
         self.remains = Remains([], {})
         #: Whether it waits for its session.
-        self.spare = _as_spare.get()
+        self.spare = False
         # Output waits here instead of being dropped.
         cast(Any, self).context.rcvhwm = 0
         # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
@@ -112,13 +109,13 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         limits = [str(limit or 0) for limit in (self.memory_limit, self.process_limit)]
         return [sys.executable, "-P", "-m", "ipybox.guest.kernel", self.connection_file, str(os.getpid()), *limits]
 
-    async def _async_pre_start_kernel(self, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
+    async def _async_pre_start_kernel(self, *, spare: bool = False, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
+        self.spare = spare
         if self.provisioner is None:
             # The traits of the manager that the provisioner needs have no types.
             # The kernel spec is an empty one: a file could name variables, and code of another session could write it.
             traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": KernelSpec()}
-            traits |= {"on_exit": self._kernel_ended, "directory": self.directory, "parent": self}
-            self.provisioner = KernelProvisioner(template=self.template, forked_only=self.spare, **traits)
+            self.provisioner = KernelProvisioner(parent=self, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
@@ -161,7 +158,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if event == "dead" and callback in self._dead_callbacks:
             self._dead_callbacks.remove(callback)
 
-    def _kernel_ended(self, exit_status: ExitStatus, output: LastOutput) -> None:
+    def kernel_ended(self, exit_status: ExitStatus, output: LastOutput) -> None:
+        """Tells listeners how the kernel process has ended, unless that was requested."""
         if self.shutting_down:
             return
         self.exit, self.remains = exit_status, output.read()
@@ -318,13 +316,12 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
             raise HTTPError(409, "the working directory was deleted: create it and restart ipybox") from None
         if self.spare is not None and not kwargs.get("path") and (spare := await self.spare.take()) is not None:
             await spare.hand_over(kwargs.get("env"))
-            return cast(Any, spare).kernel_id
+            return spare.kernel_id
         return await cast(Any, super()).start_kernel(**kwargs)
 
     async def _make_spare(self) -> GuestKernelManager:
         """Starts a kernel that waits for its session."""
-        _as_spare.set(True)  # in the task that makes it
-        return cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel()))
+        return cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel(spare=True)))
 
     async def _discard(self, kernel: GuestKernelManager) -> None:
         """Ends a kernel that no session uses."""

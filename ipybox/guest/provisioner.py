@@ -14,9 +14,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
@@ -25,7 +24,10 @@ from ipybox.guest.interrupts import POKE
 from ipybox.guest.last_output import LastOutput
 from ipybox.guest.protocol import ExitStatus
 from ipybox.guest.template import KernelRequest
-from ipybox.guest.template_client import ForkedProcess, KernelTemplate
+from ipybox.guest.template_client import ForkedProcess
+
+if TYPE_CHECKING:
+    from ipybox.guest.kernel_manager import GuestKernelManager
 
 #: Seconds after an interrupt when the kernel is poked. On a busy machine, it may stay just before a call for long.
 POKES = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -44,32 +46,17 @@ def count_oom_kills() -> int:
 
 
 class KernelProvisioner(LocalProvisioner):
-    """Starts a kernel process in a process group of its own, and kills all its processes when the kernel ends.
+    """Starts the process of the kernel of `parent` in a process group of its own; kills all its processes at its end.
 
-    Args:
-        on_exit: Called when the kernel has ended, with how, and what it has left, which is closed afterwards.
-        directory: The kernel's own directory, which is removed then.
-        template: What it is forked off; None where no process can be.
-        forked_only: Whether it is not started where it can't be forked.
+    Then it tells `parent`, and removes the kernel's directory.
     """
 
+    parent: "GuestKernelManager"
     process: subprocess.Popen[bytes] | ForkedProcess | None
     pgid: int | None
 
-    def __init__(
-        self,
-        on_exit: Callable[[ExitStatus, LastOutput], None],
-        directory: Path,
-        template: KernelTemplate | None,
-        *,
-        forked_only: bool,
-        **kwargs: Any,
-    ):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
-        self._on_exit = on_exit
-        self._directory = directory
-        self._template = template
-        self._forked_only = forked_only
         self._exited = asyncio.Event()
         self._kernel_id = ""
         self._output: LastOutput | None = None
@@ -83,10 +70,10 @@ class KernelProvisioner(LocalProvisioner):
     def is_current(self) -> bool:
         """Whether the kernel runs, with the modules that a new one would have."""
         # The thread that waits for its end may not have noticed it yet.
-        process = self.process
-        if self._template is None or not isinstance(process, ForkedProcess):
+        process, template = self.process, self.parent.template
+        if template is None or not isinstance(process, ForkedProcess):
             return False
-        return process.runs and self._template.is_current(process)
+        return process.runs and template.is_current(process)
 
     async def hand_over(self, environment: dict[str, str]) -> None:
         """Lets the kernel go on as that of a session, with its variables."""
@@ -103,7 +90,6 @@ class KernelProvisioner(LocalProvisioner):
             self._output.close()
             self._close_channel()
             raise
-        self._exited = asyncio.Event()
         assert self.process is not None
         running.add(self.process.pid)
         threading.Thread(target=self._watch, args=(self.process.pid, asyncio.get_running_loop()), daemon=True).start()
@@ -153,7 +139,7 @@ class KernelProvisioner(LocalProvisioner):
         if (process := await self._forked(cmd)) is not None:
             self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
             self._channel = process.channel
-        elif self._forked_only:
+        elif self.parent.spare:
             raise ChildProcessError("can't fork a process from the template")
         else:
             self._channel, theirs = socket.socketpair()
@@ -168,7 +154,7 @@ class KernelProvisioner(LocalProvisioner):
 
     async def _forked(self, cmd: list[str]) -> ForkedProcess | None:
         """Returns a forked process, which nothing else reaps from here on."""
-        process = None if self._template is None else await self._template.fork(cmd)
+        process = None if self.parent.template is None else await self.parent.template.fork(cmd)
         if process is not None:
             running.add(process.pid)
             if not process.runs:
@@ -206,7 +192,7 @@ class KernelProvisioner(LocalProvisioner):
         finally:  # whatever fails: a cell must not wait for a kernel that is gone
             with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
                 loop.call_soon_threadsafe(self._ended)
-        shutil.rmtree(self._directory, ignore_errors=True)  # last, because code may have filled it
+        shutil.rmtree(self.parent.directory, ignore_errors=True)  # last, because code may have filled it
 
     def _ended(self) -> None:
         assert self.process is not None
@@ -217,6 +203,6 @@ class KernelProvisioner(LocalProvisioner):
         self._exited.set()
         try:
             oom = status == -signal.SIGKILL and count_oom_kills() > self._oom_kills
-            self._on_exit(ExitStatus(status=status, oom=oom), self._output)
+            self.parent.kernel_ended(ExitStatus(status=status, oom=oom), self._output)
         finally:
             self._output.close()

@@ -45,6 +45,11 @@ SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 class GuestDisplayHook(ZMQShellDisplayHook):
     """Shows the value of a cell, even if its code has left a closed stream."""
 
+    def quiet(self) -> bool:
+        """Whether the cell ends with a semicolon. IPython looks in its history, which does not store ipybox's cells."""
+        hook, shell = cast(Any, self), cast(Any, self).shell
+        return hook.semicolon_at_end_of_expression(shell.transform_cell(shell.current_cell))
+
     def start_displayhook(self) -> None:
         """Starts the message that shows a value."""
         cast(Any, self).shell.streams.restore()
@@ -116,6 +121,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     #: The number of executions, and that of the last one that has failed outside of its code.
     _cells = 0
     _abandoned = -1
+    #: The code that runs.
+    current_cell = ""
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.streams = StandardStreams()
@@ -218,7 +225,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         """Runs a cell; a child that its code forked off ends with it."""
         if _execution.get() == self._abandoned:
             return None
-        process = os.getpid()
+        process, self.current_cell = os.getpid(), raw_cell
         error: BaseException | None = None
         try:
             result = await cast(Any, super()).run_cell_async(raw_cell, *args, **kwargs)

@@ -7,7 +7,7 @@ the gateway does not list it.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -15,25 +15,13 @@ logger = logging.getLogger(__name__)
 QUIET = 0.25
 
 
-class Kernel(Protocol):
-    """A kernel that may have become useless."""
+class Spare:
+    """Keeps one kernel ready (a `GuestKernelManager`), and makes another one after that was taken, when it is idle."""
 
-    @property
-    def is_current(self) -> bool:
-        """Whether it runs, and is as one that would be started now."""
-        ...
-
-
-K = TypeVar("K", bound=Kernel)
-
-
-class Spare(Generic[K]):
-    """Keeps one kernel ready, and makes another one after that was taken, when the gateway is idle."""
-
-    def __init__(self, make: Callable[[], Awaitable[K]], discard: Callable[[K], Awaitable[object]]):
+    def __init__(self, make: Callable[[], Awaitable[Any]], discard: Callable[[Any], Awaitable[object]]):
         self._make = make
         self._discard = discard
-        self._making: asyncio.Task[K | None] | None = None
+        self._making: asyncio.Task[Any] | None = None
         self._discarding: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
         #: When the gateway was last active, in seconds of the loop.
@@ -46,7 +34,7 @@ class Spare(Generic[K]):
         if self._making is None and self._timer is None:
             self._timer = loop.call_later(QUIET, self._start_if_quiet)
 
-    async def take(self) -> K | None:
+    async def take(self) -> Any:
         """Returns the spare kernel, or None without one. A kernel that is not as a new one would be is discarded."""
         making, self._making = self._making, None
         kernel = None if making is None else await making
@@ -69,7 +57,7 @@ class Spare(Generic[K]):
         else:
             self._timer = loop.call_at(quiet_at, self._start_if_quiet)
 
-    async def _made(self) -> K | None:
+    async def _made(self) -> Any:
         try:
             return await self._make()
         except Exception as error:  # whatever it is: without it, each kernel is started when it is needed
