@@ -54,7 +54,7 @@ def take_environment(runtime_dir: Path) -> dict[str, str]:
 
 
 def take_token(runtime_dir: Path) -> None:
-    """Makes this gateway demand the token that the application wrote to a file, if there is one."""
+    """Makes this gateway demand the token in the file of the application, if there is one."""
     with suppress(FileNotFoundError):
         os.environ["KG_AUTH_TOKEN"] = (runtime_dir / TOKEN_FILE).read_text()
         (runtime_dir / TOKEN_FILE).unlink()

@@ -285,7 +285,7 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         self.spare = Spare(self._make_spare, self._discard) if keeps else None
 
     def note_activity(self) -> None:
-        """Notes a start of a kernel, or a message from or to one, which no spare kernel may delay."""
+        """Notes a start of a kernel, or a message, which no spare kernel may delay."""
         if self.spare is not None:
             self.spare.note_activity()
 
@@ -308,7 +308,6 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
             self.note_activity()
 
     async def _started(self, **kwargs: Any) -> str:
-        """Returns the id of a kernel for a request."""
         try:
             os.getcwd()
         except FileNotFoundError:
@@ -320,11 +319,9 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         return await cast(Any, super()).start_kernel(**kwargs)
 
     async def _make_spare(self) -> GuestKernelManager:
-        """Starts a kernel that waits for its session."""
         return cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel(spare=True)))
 
     async def _discard(self, kernel: GuestKernelManager) -> None:
-        """Ends a kernel that no session uses."""
         await cast(Any, self).shutdown_kernel(cast(Any, kernel).kernel_id, now=True)
 
     def _get_start_kernel(self) -> Callable[..., Any]:

@@ -1,9 +1,8 @@
 """The last output of a kernel, kept where it outlives the kernel's process.
 
-What code has flushed is in a thread of ZeroMQ for a moment, and what others write to its stdout and stderr is in pipes
-that the kernel reads. If it ends then, this would be lost, often with the reason of the end. Therefore the gateway
-makes the pipes, and a file in memory for copies of the last messages. It sends both to the kernel over a socket, and
-reads them when the kernel has died.
+What code has flushed is in a thread of ZeroMQ for a moment, and what others write to its stdout and stderr is in
+pipes. If the kernel ends then, this would be lost, often with the reason of the end. Therefore the gateway makes the
+pipes, and a file in memory for copies of the last messages, and reads them when the kernel has died.
 
 The file has two halves. When one is full, the next messages replace those of the other one. After the halves, there is
 room for what leaves a pipe: a single system call moves it there, so that it is in the pipe or in the file whenever the
@@ -177,7 +176,6 @@ def _memory_file() -> int:
 
 
 def _move(pipe: int, place: memoryview) -> int:
-    """Moves what a pipe holds to a place in memory, and returns how many bytes that was."""
     return os.readv(pipe, [place])
 
 

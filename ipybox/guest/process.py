@@ -1,8 +1,8 @@
 """What gateway, template and kernel do to their own processes.
 
-The application knows kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), and the gateway
-knows forked children of kernels by the id in their environments (`ipybox.guest.strays`). /proc shows the memory in
-which a program found both, so the template has space for a longer command line, and an id that kernels replace.
+The application recognizes kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), the gateway
+their children by the id in their environments (`ipybox.guest.strays`). /proc shows the memory in which a program found
+both, so the template has space for a longer command line, and an id that kernels replace.
 """
 
 import ctypes

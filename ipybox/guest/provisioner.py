@@ -1,7 +1,7 @@
 """How the gateway starts kernel processes, notices their end, and leaves nothing of them behind.
 
-On Linux, kernels are forked off the template (`ipybox.guest.template`). Elsewhere, or without a template, each is a new
-program. Both are children of the gateway.
+Kernels are forked off the template (`ipybox.guest.template`). Without one, each is a new program. Both are children of
+the gateway.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class KernelProvisioner(LocalProvisioner):
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """Returns the exit status of the kernel process, or None while it runs; only the thread that waits reaps it."""
+        """Returns the exit status of the process, or None while it runs; only the thread that waits reaps it."""
         return 0 if self.process is None else self.process.returncode
 
     async def send_signal(self, signum: int) -> None:
@@ -127,12 +127,6 @@ class KernelProvisioner(LocalProvisioner):
             self._seen = strays.below_child(self.process.pid)
         await super().shutdown_requested(restart)
 
-    @property
-    def _connection(self) -> dict[str, Any]:
-        """The kernel's ports, and the keys of its messages, for JSON."""
-        info: dict[str, Any] = {**self.connection_info}
-        return info | {"key": info["key"].decode()}
-
     async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
         """Has the process forked off the template, or starts a new one if that fails."""
         directory = str(kwargs.get("cwd") or os.getcwd())
@@ -150,7 +144,9 @@ class KernelProvisioner(LocalProvisioner):
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             output.send(self._channel)
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
-        await self._send(KernelRequest(connection=self._connection, environment=environment, directory=directory))
+        info: dict[str, Any] = {**self.connection_info}
+        info["key"] = info["key"].decode()
+        await self._send(KernelRequest(connection=info, environment=environment, directory=directory))
 
     async def _forked(self, cmd: list[str]) -> ForkedProcess | None:
         """Returns a forked process, which nothing else reaps from here on."""

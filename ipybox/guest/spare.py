@@ -1,7 +1,6 @@
 """A spare kernel, which is forked when the gateway starts, and while it is idle, so that no session or reset waits.
 
-It has an id and a process like each kernel, but gets its token only when it is used (`ipybox.guest.template`). Before,
-the gateway does not list it.
+It gets its token only when it is used (`ipybox.guest.template`). Before, the gateway does not list it.
 """
 
 import asyncio

@@ -1,11 +1,9 @@
 """The order of a kernel's output.
 
 ipykernel buffers stdout and stderr separately, and a thread of its own would read the output of child processes and C
-libraries from the file descriptors. Alternating writes would arrive as all of one stream and then all of the other, and
-the output of a child process, in one of fifty cells, after the end of its cell.
-
-ipykernel's own streams name the descriptor that the kernel process was started with. What a child process writes there
-(`subprocess.run(..., stdout=sys.stdout)`) would never reach the cell.
+libraries. Alternating writes would arrive as all of one stream and then all of the other, and the output of a child
+process, in one of fifty cells, after its end. ipykernel's own streams name the descriptor that the kernel process was
+started with: what a child process writes there (`subprocess.run(..., stdout=sys.stdout)`) would never reach the cell.
 
 Output and tool calls reach the application on separate ways. A call names the last mark in the output before it, and
 the application asks for approval after it has yielded the output before that mark.
@@ -127,7 +125,7 @@ class OutputOrder:
             threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
 
     def note_output(self) -> None:
-        """Notes that there is output after the last mark."""
+        """Notes output after the last mark."""
         self._has_output = True
 
     def mark(self) -> int:

@@ -1,11 +1,11 @@
 """The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
 
-The gateway forks it (`fork_template`) when both have imported what they have in common, and before the gateway holds
-what kernels must not have: the link to the application, and its token. At that moment the process has one thread, no
-event loop and no ZeroMQ context, because a fork copies none of these in a usable state. The template runs no user code.
+The gateway forks it (`fork_template`) before it holds what kernels must not have: the link to the application, and its
+token. At that moment the process has one thread, no event loop and no ZeroMQ context, because a fork copies none of
+these in a usable state. The template runs no user code.
 
-Where variables differ that are read when a process starts, or modules must be imported again, the template executes
-itself, under the same id and with the same socket:
+Where variables differ that are read when a process starts, or modules must be imported again, it executes itself, under
+the same id and with the same socket:
 
     python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
 
@@ -20,8 +20,7 @@ Gateway (`ipybox.guest.template_client`) and template talk over a `SOCK_SEQPACKE
 - gateway → template, without a descriptor: MODULES to import anew, because their packages have changed.
 
 Only the new process reads the stream, so that no secret of a kernel is ever in the memory of the template and of later
-kernels. It becomes a kernel as if it had been started as a program (`run_kernel`), or ends without a request. A kernel
-that is a program reads the same from its standard input (`ipybox.guest.kernel`).
+kernels. A kernel that is a program reads the same from its standard input (`ipybox.guest.kernel`).
 
 - gateway → new process: the descriptors of `LastOutput`, then a `KernelRequest` as a line.
 - gateway → kernel, when a session uses it: the variables that differ from session to session, such as the token for
@@ -177,7 +176,7 @@ def at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Answers requests until the gateway ends; a forked process becomes a kernel and returns when that ends."""
+    """Runs the template as a program."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     die_with_parent(int(sys.argv[2]))
@@ -185,7 +184,7 @@ def main() -> None:
 
 
 def run_template(control: socket.socket) -> None:
-    """Imports what kernels need, and answers requests."""
+    """Imports what kernels need, and answers requests; a forked process becomes a kernel and returns when that ends."""
     protect_process()
     environment = dict(os.environ)
     # Before all others, so that it is the last one to run; but `logging` was imported earlier.

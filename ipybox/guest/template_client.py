@@ -1,7 +1,4 @@
-"""The gateway's side of the template process: has kernels forked off it.
-
-See `ipybox.guest.template`.
-"""
+"""The gateway's side of the template process (`ipybox.guest.template`)."""
 
 import asyncio
 import json
@@ -56,7 +53,7 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """Kills the process."""
+        """Kills the process, unless it has ended."""
         if self.runs:
             self.send_signal(signal.SIGKILL)
 
