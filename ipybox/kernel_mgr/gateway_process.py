@@ -76,7 +76,7 @@ class GatewayProcess:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT):
-                await self.link.settled()
+                await self.link.settled.wait()
         if self.link.failure is not None:
             raise GatewayError(f"the kernel gateway can't be used: {self.link.failure}")
         if self.link.ready.is_set() and not self.link.closed.is_set():

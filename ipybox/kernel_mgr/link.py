@@ -59,6 +59,8 @@ class Link:
         self.ready = asyncio.Event()
         #: Set when the gateway has closed its end, or this end was closed.
         self.closed = asyncio.Event()
+        #: Set when one of these is.
+        self.settled = asyncio.Event()
 
     def open(self, on_tool_connection: AcceptedSocket | None) -> None:
         """Starts to read from the gateway; passes each connection of code in a kernel to `on_tool_connection`.
@@ -71,15 +73,6 @@ class Link:
         loop = asyncio.get_running_loop()
         start_daemon_thread(partial(self._receive_forever, loop), "ipybox-link")
         self._loop = loop
-
-    async def settled(self) -> None:
-        """Waits until the gateway answers requests or the link is closed."""
-        waits = [asyncio.create_task(event.wait()) for event in (self.ready, self.closed)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     def connect(self) -> socket.socket:
         """Returns a new connection to the gateway's HTTP server.
@@ -126,6 +119,7 @@ class Link:
         if self._acceptor is not None:
             self._acceptor.stop()
         self.closed.set()
+        self.settled.set()
 
     def _receive_forever(self, loop: asyncio.AbstractEventLoop) -> None:
         """Receives until the link is closed; runs on its own thread, which may block here at any time."""
@@ -152,6 +146,7 @@ class Link:
                 self._take_listener(fd, loop, expected=LISTENER in data)
             if READY in data and not self.ready.is_set():
                 loop.call_soon_threadsafe(self.ready.set)
+                loop.call_soon_threadsafe(self.settled.set)
             if not data:
                 loop.call_soon_threadsafe(self.close)
                 return

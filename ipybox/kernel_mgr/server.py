@@ -21,7 +21,6 @@ from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.errors import GatewayError, SandboxError
 from ipybox.support.listen import listen
 from ipybox.support.sizes import format_bytes
-from ipybox.support.tasks import TaskSet
 from ipybox.support.way_in import name_of
 
 if TYPE_CHECKING:
@@ -90,8 +89,6 @@ class KernelGateway(Gateway):
         given: dict[str, Any] = {**vars(setup), "limits": setup.limits.with_default()}
         self._config = GatewayConfig(**given, working_dir=working_dir, tools=on_tool_connection is not None)
         self._watch: LimitMonitor | None = None
-        #: Starts the limit monitor as soon as the gateway answers, even without a client.
-        self._watching: asyncio.Task[None] | None = None
         self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
         #: Held while the gateway stops: a start that is cancelled more than once leaves that to a task of its own.
@@ -99,7 +96,6 @@ class KernelGateway(Gateway):
         self._started = False
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
-        self._tasks = TaskSet()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -115,11 +111,7 @@ class KernelGateway(Gateway):
 
     @property
     def endpoint(self) -> "Endpoint":
-        """The endpoint for clients in this process, over the link.
-
-        Raises:
-            GatewayError: If the gateway is not running.
-        """
+        """As `Gateway.endpoint`, over the link."""
         from ipybox.support.endpoint import Endpoint
 
         if self._process is None:
@@ -132,9 +124,7 @@ class KernelGateway(Gateway):
         return self._process is not None and not self._started
 
     async def spawn(self) -> None:
-        """Starts the gateway process, but does not wait until it answers; `start` does that later.
-
-        Does nothing if the gateway has a port, because `start` creates its token.
+        """Starts the gateway process, whose answer `start` awaits; nothing with a port, whose token `start` creates.
 
         Raises:
             RuntimeError: If the process exists.
@@ -168,8 +158,8 @@ class KernelGateway(Gateway):
             if not self.spawned:
                 await self._spawn()
             await self._until_ready()
-            if self._watching is not None:
-                await self._watching
+            if self._config.limits.any:
+                self._watch = self._monitor()
             if listener is not None:
                 self._acceptor = Acceptor(listener, self._hand_over, name="ipybox-port")
             self._started = True
@@ -237,8 +227,6 @@ class KernelGateway(Gateway):
         self.notices, self._policy = launch.notices, launch.policy
         self._process = GatewayProcess(launch, log_to_stderr=self._log_to_stderr)
         await self._process.spawn(self._on_tool_connection)
-        if self._config.limits.any:
-            self._watching = self._tasks.start(self._watch_limits(self._process))
 
     async def _until_ready(self) -> None:
         """Waits until the gateway answers. If srt failed for a cause that passes, starts the sandbox again.
@@ -274,7 +262,6 @@ class KernelGateway(Gateway):
         return SandboxError("\n".join(["the sandbox did not start, so no code ran", *problems, str(ended)]))
 
     async def _end_process(self, timeout: float) -> None:
-        await self._tasks.cancel()  # first, because they start the limit monitor
         if self._watch is not None:
             await self._watch.stop()
             self._watch = None
@@ -282,15 +269,15 @@ class KernelGateway(Gateway):
             await self._process.end(timeout)
             self._process = None
 
-    async def _watch_limits(self, process: GatewayProcess) -> None:
-        await process.link.settled()
-        if process.link.ready.is_set():
-            from ipybox.kernel_mgr.limits.monitor import LimitMonitor
+    def _monitor(self) -> "LimitMonitor":
+        """Returns a running limit monitor; no code has run before."""
+        from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
-            spare = self._config.spare_kernel
-            watch = LimitMonitor(process.pid, self._config.limits, self._limit_exceeded, spare=spare)
-            watch.start()
-            self._watch = watch
+        assert self._process is not None
+        spare = self._config.spare_kernel
+        monitor = LimitMonitor(self._process.pid, self._config.limits, self._limit_exceeded, spare=spare)
+        monitor.start()
+        return monitor
 
     def _limit_exceeded(self, message: str, kernels: Collection[str]) -> None:
         logger.warning("%s", message)
