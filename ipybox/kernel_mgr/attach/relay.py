@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.attach.access import Handler, access_check, error
+from ipybox.kernel_mgr.attach.access import refusal
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame
 from ipybox.kernel_mgr.attach.instructions import instructions
@@ -37,6 +37,8 @@ from ipybox.support.tokens import new_token
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Seconds without a client after which the port is closed.
 IDLE_TIMEOUT = 30 * 60.0
@@ -172,7 +174,7 @@ class KernelRelay:
         self._idle = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._end, reason)
 
     async def _serve(self, listener: socket.socket) -> None:
-        app = web.Application(middlewares=[access_check(self.token), self._check_kernel], client_max_size=1 << 20)
+        app = web.Application(middlewares=[self._check], client_max_size=1 << 20)
         kernel = f"/api/kernels/{self.kernel_id}"
         routes: dict[tuple[str, str], Handler] = {
             **{route: _answer(model, 201 if route[0] == "POST" else 200) for route, model in self._models.items()},
@@ -193,7 +195,9 @@ class KernelRelay:
         await web.SockSite(self._runner, listener).start()
 
     @web.middleware
-    async def _check_kernel(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (refused := refusal(request, self.token)) is not None:
+            return error(*refused)
         # A connection that is kept alive may outlive the kernel, in whose place another one then runs.
         if self.ended.is_set() and request.method != "DELETE":
             return error(410, f"the kernel is gone: {self.end_reason}")
@@ -310,6 +314,11 @@ def _answer(model: Model, status: int) -> Handler:
         return web.json_response(model(), status=status)
 
     return answer
+
+
+def error(status: int, message: str) -> web.Response:
+    """Returns an answer that Jupyter clients show."""
+    return web.json_response({"message": message, "reason": message}, status=status)
 
 
 async def _refuse(_request: web.Request) -> web.Response:
