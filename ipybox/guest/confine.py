@@ -1,9 +1,8 @@
 """A second layer of confinement for sandboxed code on Linux: the gateway applies it to itself and all its kernels.
 
 The sandbox restricts files and network. This layer removes other ways around it: capabilities, other processes of the
-same user, the host's keys and unix sockets, new namespaces, and parts of the system call interface that contain most
-kernel exploits and that no notebook needs. It can't be removed, and children inherit it. It needs no privileges.
-See seccomp(2), capabilities(7), keyrings(7).
+same user, the host's keys and unix sockets, new namespaces, and system calls that contain most kernel exploits and that
+no notebook needs. It needs no privileges. See seccomp(2), capabilities(7), keyrings(7).
 """
 
 import ctypes
@@ -304,7 +303,7 @@ def _search(leaves: list[Leaf]) -> list[Instruction]:
 
 
 def prctl(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
-    """Does what `system_call` does, by the function of the C library."""
+    """As `system_call`, by the function of the C library."""
     return _call("prctl", what, (*arguments, 0, 0, 0, 0)[:5], tolerated)
 
 

@@ -1,9 +1,7 @@
-"""Restricts where sandboxed code on Linux can open files for writing: a second layer in addition to the sandbox's
-mounts.
+"""Restricts where sandboxed code on Linux can open files for writing, in addition to the sandbox's mounts.
 
-A read-only mount protects files, but code can open an existing named pipe for writing through it, and so reach the
-program of the host that reads there. Landlock checks only the path. Objects without a path (pipes, sockets, memfds) are
-not restricted.
+Through a read-only mount, code can open an existing named pipe for writing, and so reach the program of the host that
+reads there. Landlock checks only the path: pipes, sockets and memfds without one are not restricted.
 
 It also closes /proc, where code could change the settings of other processes, such as oom_score_adj. For a root user,
 bubblewrap leaves even /proc/sys writable: settings such as core_pattern name programs that the operating system runs
@@ -60,10 +58,10 @@ def is_available() -> bool:
 
 
 def isolate_process() -> bool:
-    """Protects other processes from this one and its children, if this process can't gain privileges anymore.
+    """Keeps this process and its children from reading the memory, environment or descriptors of others but their
+    children, and from sending them signals.
 
-    They can't read the memory, the environment or the descriptors of other processes but their children, nor send them
-    signals. Without `no_new_privs`, which a sandbox sets, nothing changes: programs such as sudo would stop working.
+    Without `no_new_privs`, which a sandbox sets, nothing changes: programs such as sudo would stop working.
 
     Returns:
         Whether it is isolated; False also without Landlock, or with version 1.

@@ -27,7 +27,7 @@ MAX_WIDGETS = 100
 
 
 class GuestDisplayFormatter(DisplayFormatter):
-    """Adds a PNG to the charts of altair, if the package is installed that makes them."""
+    """Adds a PNG to altair's charts if vl-convert is installed."""
 
     @default("formatters")
     def _formatters_default(self) -> dict[str, Any]:

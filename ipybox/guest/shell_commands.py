@@ -54,7 +54,7 @@ class _Expanded(str):
 
 
 def control_commands(shell: Any, *, escape_only: bool) -> None:
-    """Makes all code of this process ask before it starts a program. Nothing can undo it."""
+    """Makes all code of this process ask before it starts a program, permanently."""
     gate = CommandGate(escape_only)
     guard_escapes(shell, gate)
     guard_script_magics(shell, gate)
@@ -100,10 +100,10 @@ class CommandGate:
         self.ask(SHELL_TOOL, command)
 
     def ask(self, tool_name: str, command: Command) -> None:
-        """Waits for the application's decision on a command.
+        """Returns when the application has approved a command.
 
         Raises:
-            ShellCommandError: If the command is not approved, or the application can't be asked.
+            ShellCommandError: If it has not, or can't be asked.
         """
         request: ShellRequest = {"tool_name": tool_name, "tool_args": command, "output_mark": mark_output()}
         try:

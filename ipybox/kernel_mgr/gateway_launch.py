@@ -56,9 +56,8 @@ class GatewayLaunch:
     """A prepared start of a gateway process.
 
     Attributes:
-        env: The environment of the gateway, and of srt around it. It contains no variable that is set for kernels,
-            because srt runs on the host.
-        cwd: The working directory of the process; None for that of this process.
+        env: The environment of the gateway, and of srt around it: without variables for kernels, as srt is outside.
+        cwd: The working directory; None for that of this process.
         scratch: The private directory of the gateway, which the owner of the launch removes.
         policy: Explains denials of the sandbox; None without a sandbox.
         notices: Sentences about files of the workspace that the sandbox hides or can't protect.

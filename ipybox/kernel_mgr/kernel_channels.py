@@ -227,11 +227,8 @@ async def acknowledge(
     """Sends a pong soon after each message, until it is cancelled or the connection ends.
 
     With Nagle's algorithm, which srun and slurmstepd leave on, a small write waits until all before it was
-    acknowledged. The receiver's system does that after 40 ms, or with the next data that goes the other way. Most cells
-    end with several small messages, so that each cell would take 40 ms longer.
-
-    An unsolicited pong is data that the acknowledgment travels with:
-    https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
+    acknowledged: after 40 ms, or with the next data that goes the other way, such as an unsolicited pong. Most cells
+    end with several small messages. https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
 
     Args:
         received: Set when a message has arrived.

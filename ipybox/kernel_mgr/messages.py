@@ -1,8 +1,7 @@
 """Encodes and decodes Jupyter messages, without any I/O.
 
-The format is Jupyter Server's WebSocket protocol `v1.kernel.websocket.jupyter.org`: a little-endian 64-bit count
-of offsets, the offsets, the channel's name, and the message's parts as the kernel encoded them, so that the gateway
-need not decode and encode each message again.
+The format is Jupyter Server's WebSocket protocol `v1.kernel.websocket.jupyter.org`: a little-endian 64-bit count of
+offsets, the offsets, the channel's name, and the message's parts as the kernel encoded them.
 https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
 """
 

@@ -3,8 +3,7 @@
 A reset has the gateway end the old kernel and start or provide the new one at the same time. The new one gets no
 request, and none of its messages is read, before all processes of the old one have ended.
 
-Each request to the gateway has a time limit, and each answer is checked. A gateway that does not answer is probed
-before it counts as lost, because it runs the kernels of other executors, too.
+A gateway that does not answer in time is probed before it counts as lost, because it runs other executors' kernels.
 """
 
 import asyncio

@@ -99,7 +99,7 @@ class ToolRunner:
         return _value(await self._reply(tool_name, tool_args), tool_name)
 
     def run_sync(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
-        """Does what `run` does, blocking the calling thread."""
+        """As `run`, blocking the calling thread."""
         return _value(self._reply_sync(tool_name, tool_args), tool_name)
 
     def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
@@ -119,11 +119,7 @@ class ToolRunner:
         return _structured(await self._reply(tool_name, tool_args), tool_name)
 
     async def reset(self) -> None:
-        """Stops all MCP servers of the tool server; they start again at their next call.
-
-        Raises:
-            ToolRunnerError: If the tool server refuses, as it does for kernels of an executor.
-        """
+        """As the function `reset`; the tool server of an executor refuses it to kernels."""
         await reset(self._address.host, self._address.port, token=self._address.token)
 
     async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
@@ -146,11 +142,11 @@ class ToolRunner:
             "output_mark": mark_output(),
         }
         try:
-            return _json(request)
+            return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError):
             pass  # not JSON yet
         try:
-            return _json({**request, "tool_args": as_json(tool_args)})
+            return json.dumps({**request, "tool_args": as_json(tool_args)}, ensure_ascii=False).encode()
         except ArgumentError as exc:
             raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from None
 
@@ -181,10 +177,6 @@ def infer_models(samples: bytes) -> str:
     if not isinstance(models, str):
         raise ToolRunnerError(f"the tool server at {address} can't infer models: it is a different version")
     return models
-
-
-def _json(request: RunRequest) -> bytes:
-    return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
 
 
 def _address(host: str, port: int, token: str | None) -> ServerAddress:

@@ -58,10 +58,9 @@ def render(content: list[dict[str, Any]], tool_name: str, *, show: bool = True) 
 
 
 def show_beside_structured(content: list[dict[str, Any]], tool_name: str) -> None:
-    """Shows or saves content that came with structured content, and prints the paths of files, as no text is returned.
+    """Shows or saves content that came with structured content, and prints the paths of files.
 
-    Text blocks are dropped: the structured content "SHOULD" be in one of them, and text printed in each round of a loop
-    would drown the code's own output.
+    Text is dropped: it "SHOULD" repeat the structured content, and would drown the output of a loop.
     """
     for block in content:
         if block.get("type") != "text" and (line := _keep(block, tool_name, show=True)) is not None:
@@ -80,8 +79,6 @@ def _text(block: dict[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class _Data:
-    """The data of a block that is not text."""
-
     raw: bytes
     mime_type: str
     uri: str = ""
@@ -148,7 +145,6 @@ def _one_line(*parts: str) -> str:
 
 
 def _show(data: _Data) -> bool:
-    """Shows data in the cell if it can, and returns whether it has."""
     image_format = SHOWN_IMAGES.get(data.mime_type)
     if image_format is None or not 0 < len(data.raw) <= MAX_SHOWN_BYTES or not _in_cell():
         return False
@@ -182,7 +178,6 @@ def _in_cell() -> bool:
 
 
 def _kernel() -> Any | None:
-    """Returns the kernel that this code runs in, if there is one."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython
