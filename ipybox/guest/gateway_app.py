@@ -92,6 +92,7 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.MappingKernelManager.buffer_offline_messages = False
     # Clients have time limits of their own, and then end the kernel.
     config.MappingKernelManager.kernel_info_timeout = 3600.0
+    config.KernelManager.autorestart = False  # only the client restarts a kernel
     config.KernelManager.shutdown_wait_time = 2.0
     # Kernel channels are files in a private directory, except where a sandbox blocks AF_UNIX; there the
     # loopback interface is private, too.

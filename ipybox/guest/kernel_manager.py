@@ -140,12 +140,6 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if self.has_kernel:
             await cast(KernelProvisioner, self.provisioner).ended()
 
-    def start_restarter(self) -> None:
-        """Does nothing: only the client restarts a kernel."""
-
-    def stop_restarter(self) -> None:
-        """Does nothing."""
-
     def add_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
         """Calls back when the kernel process ends on its own (event `dead`)."""
         if event == "dead":

@@ -23,7 +23,7 @@ from ipybox.kernel_mgr.remote_kernel import RemoteKernel, is_shortage
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock, check_seconds
 from ipybox.support.endpoint import Endpoint
-from ipybox.support.errors import ExecutionError, ExecutionTimeoutError, GatewayError, KernelDiedError
+from ipybox.support.errors import ExecutionError, ExecutionTimeoutError, GatewayError
 from ipybox.support.outputs import Clear, Display, ExecutionResult, Stream
 from ipybox.support.tasks import TaskSet
 
@@ -269,7 +269,7 @@ class KernelClient:
                     await self.recovered()
             except TimeoutError:
                 raise deadline.not_begun("an earlier cell that timed out or was cancelled is still running") from None
-        sending = asyncio.create_task(self._send(execution, request, buffers))
+        sending = asyncio.create_task(self._channels.request(request, execution, buffers))
         try:
             async with deadline.limit():
                 await asyncio.shield(sending)
@@ -282,13 +282,6 @@ class KernelClient:
             await self._recover(execution, sending)
             raise
         self._channels.forget(execution.msg_id)
-
-    async def _send(self, execution: Execution, request: dict[str, Any], buffers: Sequence[bytes]) -> None:
-        """Sends a request; an execution whose kernel has died ends without its messages."""
-        try:
-            execution.msg_id = await self._channels.request("execute_request", request, execution, buffers)
-        except KernelDiedError as exc:
-            execution.lose(str(exc))
 
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""

@@ -16,8 +16,8 @@ import aiohttp
 from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_forms import object_of
+from ipybox.kernel_mgr.execution import Execution
 from ipybox.support.deadline import Deadline
-from ipybox.support.errors import KernelDiedError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 
@@ -123,25 +123,20 @@ class KernelChannels:
                 self._reader = None
         return True
 
-    async def request(
-        self, msg_type: str, content: dict[str, Any], listener: MessageListener, buffers: Sequence[bytes] = ()
-    ) -> str:
-        """Sends a request whose replies and outputs go to `listener`, and returns its id.
-
-        Raises:
-            KernelDiedError: If there is no kernel to receive the request.
-        """
+    async def request(self, content: dict[str, Any], execution: Execution, buffers: Sequence[bytes] = ()) -> None:
+        """Sends an `execute_request`, whose messages go to `execution`; without a kernel, that ends without them."""
         if self._websocket is None or not self.alive:
-            raise KernelDiedError(self.death)
-        msg_id, data = messages.encode_request(msg_type, content, session=self._jupyter_session, buffers=buffers)
-        self._listeners[msg_id] = listener
+            execution.lose(self.death)
+            return
+        session = self._jupyter_session
+        execution.msg_id, data = messages.encode_request("execute_request", content, session=session, buffers=buffers)
+        self._listeners[execution.msg_id] = execution
         try:
             await self._websocket.send_bytes(data)
-        except (aiohttp.ClientError, OSError) as exc:
-            del self._listeners[msg_id]
+        except (aiohttp.ClientError, OSError):
+            self.forget(execution.msg_id)
             self._broken = True  # the reader learns it in a later turn of the event loop
-            raise KernelDiedError(self.death) from exc
-        return msg_id
+            execution.lose(self.death)
 
     def fail(self, reason: str) -> None:
         """Accepts no more requests, for this reason; those that wait go on until the connection ends."""
