@@ -9,6 +9,7 @@ import json
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
@@ -28,6 +29,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"))
 MAX_HEADER_BYTES = 1 << 16
 
 
+@dataclass(eq=False)
 class Message:
     """A message from the kernel; its content is decoded on first use, and its buffers are not.
 
@@ -36,21 +38,15 @@ class Message:
         parent_id: The id of the request that it belongs to.
     """
 
-    def __init__(
-        self,
-        channel: str,
-        header: dict[str, Any],
-        parent_header: dict[str, Any],
-        raw_content: bytes,
-        buffers: tuple[memoryview, ...] = (),
-    ):
-        self.channel = channel
-        self.header = header
-        self.parent_header = parent_header
-        self.raw_content = raw_content
-        self.buffers = buffers
-        self.type = str(header.get("msg_type", ""))
-        msg_id = parent_header.get("msg_id")
+    channel: str
+    header: dict[str, Any]
+    parent_header: dict[str, Any]
+    raw_content: bytes
+    buffers: tuple[memoryview, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.type = str(self.header.get("msg_type", ""))
+        msg_id = self.parent_header.get("msg_id")
         self.parent_id = msg_id if isinstance(msg_id, str) else None
 
     @cached_property
