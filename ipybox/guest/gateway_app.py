@@ -21,6 +21,7 @@ with gc_paused(own=True):
     with suppress(ImportError), placeholders():  # which another version of Jupyter may not get along with
         import_module("kernel_gateway.gatewayapp")
     from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
+    from kernel_gateway.services.kernels.handlers import MainKernelHandler  # pyright: ignore[reportMissingTypeStubs]
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop
     from tornado.iostream import IOStream
@@ -76,6 +77,15 @@ class GuestGatewayApp(KernelGatewayApp):
         os._exit(0)
 
 
+def discard_unclaimed(handler: Any) -> None:
+    """Ends a kernel that has started after its client gave up; called at the end of each request for a kernel."""
+    location: str = handler._headers.get("Location", "")
+    if location and handler.request.connection.stream.closed():
+        cast(Any, IOLoop.current()).add_callback(
+            handler.kernel_manager.shutdown_kernel, location.rpartition("/")[2], now=True
+        )
+
+
 def gateway_config(runtime_dir: str, log_level: str) -> Config:
     """Returns the configuration of gateway and kernels."""
     config: Any = Config()
@@ -115,6 +125,7 @@ def run_gateway(link: socket.socket, runtime_dir: str, log_level: str) -> None:
     """Runs the gateway until the link is closed."""
     # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
+    cast(Any, MainKernelHandler).on_finish = discard_unclaimed
     app = GuestGatewayApp()
     app.link, app.runtime_dir = link, runtime_dir
     app.update_config(gateway_config(runtime_dir, log_level))

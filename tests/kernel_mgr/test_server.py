@@ -424,6 +424,26 @@ async def test_a_gateway_that_ends_at_its_start_is_an_error_with_its_last_words(
             await KernelGateway(port=0, working_dir=tmp_path, sandbox=mode.sandbox).start()
 
 
+@pytest.mark.kernel
+async def test_a_kernel_whose_client_did_not_wait_for_the_answer_ends(tmp_path: Path):
+    before = servers.descendants()
+    async with (
+        KernelGateway(port=None, working_dir=tmp_path) as gateway,
+        KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as client,
+        gateway.endpoint.session() as session,
+    ):
+        claimed = kernels()
+        (template,) = (pid for pid in servers.descendants() - before if "ipybox.guest.template" in command_of(pid))
+        os.kill(template, signal.SIGSTOP)
+        with pytest.raises(TimeoutError):
+            await session.post("/api/kernels", json={"name": "python3"}, timeout=aiohttp.ClientTimeout(0.2))
+        os.kill(template, signal.SIGCONT)
+        async with session.post("/api/kernels", json={"name": "python3"}) as response:  # it is started after that one
+            claimed |= {pid for pid in kernels() if (await response.json())["id"] in command_of(pid)}
+        assert (await servers.until_dead(kernels() - claimed, WAIT), len(claimed)) == (set(), 2)
+        assert (await client.execute("1")).text == "1"
+
+
 @pytest.mark.parametrize(
     "answer",
     [
