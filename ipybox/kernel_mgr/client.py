@@ -311,7 +311,7 @@ class KernelClient:
             if not execution.ended.is_set() or execution.over:
                 await self.remote_kernel.interrupt()
                 with suppress(TimeoutError):
-                    async with Deadline(timeouts.INTERRUPT_GRACE / 2).limit():
+                    async with Deadline(timeouts.SECOND_INTERRUPT * timeouts.INTERRUPT_GRACE).limit():
                         await execution.ended.wait()
             if not execution.ended.is_set():  # Python discards an interrupt in a finalizer
                 await self.remote_kernel.interrupt()
