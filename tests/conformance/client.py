@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp_types import Tool
 
 from ipybox import generate_mcp_sources
+from ipybox.mcp_client.answers import ListedTool
 from ipybox.mcp_client.client import MCPClient
 from tests.servers import WAIT
 
@@ -28,7 +28,7 @@ async def run(scenario: str, context: dict[str, Any], url: str) -> None:
             await client.call(name, arguments)
 
 
-def calls(context: dict[str, Any], tools: list[Tool]) -> list[tuple[str, dict[str, Any]]]:
+def calls(context: dict[str, Any], tools: list[ListedTool]) -> list[tuple[str, dict[str, Any]]]:
     """The calls that the suite asks for; if it does not, one of each tool."""
     schemas = {tool.name: tool.input_schema for tool in tools}
     if "toolCalls" in context:
