@@ -10,7 +10,7 @@ from ipybox.cli.output import agreed, say, say_json, say_table
 from ipybox.sandbox.removal import RemovablePlace, places, remove, size, used_places
 from ipybox.support.sizes import format_bytes
 
-#: Directories of a workspace that are removed only by name, because they contain work of code and people.
+#: Directories of a workspace that are removed only by name, because they contain your work and the agent's.
 SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
 
 #: Why a place is still there.

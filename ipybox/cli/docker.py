@@ -1,4 +1,4 @@
-"""`ipybox docker`: checks the options, most of which are those of the ipybox in the container."""
+"""`ipybox docker`: checks the options, and passes most of them on to the ipybox in the container."""
 
 from collections.abc import Mapping
 from pathlib import Path

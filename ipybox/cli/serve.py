@@ -1,4 +1,4 @@
-"""Serves code execution over MCP until the client goes or a signal comes."""
+"""Serves code execution over MCP until the client disconnects or a signal arrives."""
 
 import asyncio
 import logging
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The variable with the token for HTTP, if not any is good enough.
+#: The variable that contains the HTTP token; without it, one is generated.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
 
-#: Seconds until calls in progress are ended after SIGTERM, with HTTP.
+#: Seconds that calls in progress get to finish after SIGTERM, with HTTP.
 DRAIN_TIMEOUT = 25.0
 
 
 @command("serve", "MCP clients start this command.", options=options_of("serve"))
 def serve(workspace: Path, given: Mapping[str, Any]) -> int:
-    """Serves until the client goes or a signal comes; returns the exit status."""
+    """Serves until the client disconnects or a signal arrives; returns the exit status."""
     if given.get("transport") != "http" and {"host", "port", "allowed_host"} & given.keys():
         raise Mistake("--host, --port and --allowed-host apply to HTTP only", "add --transport http")
     use_model()
@@ -72,13 +72,13 @@ def serve(workspace: Path, given: Mapping[str, Any]) -> int:
 
 
 async def _serve_stdio(server: MCPServer) -> int:
-    """Serves until stdin ends; exits the process at a signal."""
+    """Serves until stdin ends; exits the process on a signal."""
     if sys.stdin.isatty():
         tell("serving MCP on stdin and stdout for an MCP client; press Ctrl-C to stop")
 
     async def stop(number: int, _: Signals) -> None:
         await server.stop()
-        # Clients are impatient, and nothing of what still runs is of use.
+        # Clients are impatient, and the results of what still runs would not be used.
         os._exit(128 + number)
 
     try:
@@ -89,8 +89,8 @@ async def _serve_stdio(server: MCPServer) -> int:
 
 
 async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
-    """Serves until a signal comes, and returns the exit status."""
-    # MCP servers and packages that are built have the environment, too.
+    """Serves until a signal arrives, and returns the exit status."""
+    # MCP servers and package builds inherit the environment.
     token = os.environ.pop(TOKEN_VARIABLE, None)
     listening: list[HTTPServerInfo] = []
 
@@ -99,7 +99,7 @@ async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:
         tell(listener)
 
     async def drain(number: int, signals: Signals) -> None:
-        # Calls may end after SIGTERM, unless another signal comes.
+        # Calls may finish after SIGTERM, unless another signal arrives.
         if number == signal.SIGTERM and listening:
             waits = [asyncio.ensure_future(wait) for wait in (listening[0].drain(), signals.get())]
             await asyncio.wait(waits, timeout=DRAIN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""`ipybox tools`: the tools and saved code actions of a workspace, for a person. Nothing of it is imported or run."""
+"""`ipybox tools`: the tools and saved code actions of a workspace, for people. Imports and runs none of them."""
 
 import sys
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
 @as_json
 @click.argument("query", nargs=-1)
 def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
-    """Prints the tools that are asked for, or how to call the only one; returns the exit status."""
+    """Prints the requested tools, or how to call the tool if there is only one; returns the exit status."""
     asked = " ".join(query)
     library = Library(workspace)
     every = [*gentool_cards(library), *mcp_cards(library)]

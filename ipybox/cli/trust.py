@@ -1,4 +1,4 @@
-"""`ipybox trust`: shows a person what the files of a workspace open, and stores the agreement."""
+"""`ipybox trust`: shows what a workspace's files would allow, and stores the user's agreement."""
 
 import os
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _PROFILE = "profile to compare with (default: default)"
 def trust(
     workspace: Path, file: Sequence[Path], *, listed: bool, revoked: bool, profile: str, yes: bool, as_json: bool
 ) -> int:
-    """Shows what files open, asks whether that is right, and remembers the answer; returns the exit status."""
+    """Shows what files would allow, asks for agreement, and stores the answer; returns the exit status."""
     if as_json and not listed:
         raise Mistake("--json needs --list", "add --list")
     if listed and revoked:

@@ -18,8 +18,8 @@ from ipybox.support.outputs import Clear, Display, Stream
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.request import ApprovalRequest
 
-#: Characters of output that wait for the consumer of a stream. More is dropped from it, but not from the result.
-#: A display counts with its message, at least.
+#: Maximum characters of output that wait for a stream's consumer. Further output is dropped from the stream, but not
+#: from the result. A display counts at least as much as its message.
 MAX_WAITING_CHUNKS = 64 << 20
 
 

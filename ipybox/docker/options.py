@@ -10,7 +10,7 @@ from ipybox.support.errors import IpyboxError
 #: Path of the workspace in the container, whatever its path on the host.
 WORKSPACE = "/app/workspace"
 
-#: Memory that the container has in addition to the limit of the code: for ipybox itself and the MCP servers.
+#: Memory that the container gets beyond the code's limit, for ipybox itself and the MCP servers.
 MEMORY_BESIDE_CODE = 1 << 30
 
 
@@ -30,9 +30,9 @@ class Options:
     #: The only directory of the host that the container sees, as its workspace.
     workspace: Path
     image: str
-    #: A network of Docker's, such as `none`; by default Docker's own.
+    #: A Docker network, such as `none`; by default Docker's own.
     network: str | None = None
-    #: Names of variables of this process that the container and its MCP servers get.
+    #: Names of this process's variables that are passed to the container and its MCP servers.
     env: Sequence[str] = ()
     #: Bytes of memory that the code may use; 0 for no limit, None for half of the machine's.
     memory_limit: int | None = None

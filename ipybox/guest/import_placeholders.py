@@ -1,8 +1,8 @@
 """Placeholders for modules that Jupyter's server imports, and that the gateway does not use.
 
 These modules take more than half of the time and a third of the memory of the gateway's imports. A placeholder has the
-names that are bound while other modules are imported. Any other name loads the real module, so that a version of
-Jupyter that needs more works, too.
+names that are bound while other modules are imported. Any other name loads the real module, so that a Jupyter version
+that needs more still works.
 """
 
 import importlib
@@ -42,7 +42,7 @@ PLACEHOLDERS: Mapping[str, Mapping[str, object]] = {
 
 
 class Placeholder(ModuleType):
-    """Stands in for a module until a name is needed that it does not have."""
+    """Stands in for a module until a name that it lacks is needed."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # the import system asks for `__path__`

@@ -26,7 +26,7 @@ _FLAGS = (
 )
 _VALUES = ("--root-user-action", "--progress-bar", "--timeout", "--retries", "--exists-action", "--upgrade-strategy")
 
-#: Limits of the requirements files that name each other, and of their lines together.
+#: Limits for requirements files that include each other: their number, and their lines in total.
 _MOST_FILES = 20
 _MOST_PACKAGES = 500
 
@@ -142,7 +142,7 @@ def _host() -> ConnectionPool:
 
 
 def _other_environment(runner: str) -> Path | None:
-    """Returns the virtual environment of a pip, or `None` for the system's and that of the kernels."""
+    """Returns the virtual environment of a pip, or `None` for the system's and the kernels'."""
     path = Path(runner).resolve()
     if path.parents[1] in map(Path.resolve, map(Path, sys.path)):
         return None

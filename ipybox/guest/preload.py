@@ -30,7 +30,7 @@ def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) ->
     be imported is skipped: the import in a cell reports the error.
 
     Returns:
-        Whether this process can be used. If not, it has imported no more after the last of `problems`.
+        Whether this process can be used. If not, it imported nothing after the last of `problems`.
     """
     path = sys.path[:]
     import_from(packages)

@@ -27,9 +27,9 @@ EXIT = "ipybox_exit"
 
 
 class ExitStatus(TypedDict):
-    """How the process of a kernel has ended."""
+    """How a kernel's process ended."""
 
-    #: Its exit status; that of a signal is negative.
+    #: The exit status, negative for a signal.
     status: int
     #: Whether the operating system killed a process while it ran, because memory ran out.
     oom: bool

@@ -26,7 +26,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
-    """Makes orphans below this process its children, daemons too; on other systems than Linux, does nothing.
+    """Makes orphans below this process its children, including daemons; does nothing except on Linux.
 
     Args:
         loop: The event loop of the main thread. It takes over SIGCHLD, and reaps orphans when they end.
@@ -44,7 +44,7 @@ def has_children() -> bool:
 
 
 def below_child(pid: int) -> set[int]:
-    """Returns the processes below a child of this process, whose id is that of system calls."""
+    """Returns the processes below a child of this process, given by the id that system calls use."""
     child = next((child for child in _children(_this()) if _id_here(child) == pid), None)
     return set() if child is None else _below(child)
 
@@ -54,7 +54,7 @@ def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] 
 
     Args:
         kernel_id: The id that the environment of its processes contains.
-        kernels: The process ids of all kernels. What is below them is not looked at: it may be thousands of processes.
+        kernels: The process ids of all kernels. Processes below them are not examined: there may be thousands.
         seen: Processes that were below it.
     """
     marker = f"{KERNEL_ID}={kernel_id}".encode()

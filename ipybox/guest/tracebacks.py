@@ -25,7 +25,7 @@ KERNEL_DIRS = (PACKAGE_DIR, *IPython.__path__, *ipykernel.__path__)
 LIBRARY_DIRS = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LIBRARY_NAMES = {"site-packages", "dist-packages", STATE_DIR}
 
-#: Frames at the start and at the end of a traceback that are shown, and exceptions of a chain.
+#: How many frames at the start and end of a traceback are shown, and how many exceptions of a chain.
 MAX_FRAMES = 50
 MAX_CHAIN = 20
 
@@ -135,7 +135,7 @@ def release_what_ran_out(error: BaseException) -> None:
 
 
 def count_source_lines(frame: FrameType) -> int:
-    """Returns how many lines the source of a frame has, also if the source is a cell, which is in no file.
+    """Returns the number of lines of a frame's source, even if the source is a cell, which is in no file.
 
     IPython finds no lines of cells, treats them as sources of more than 10,000 lines, and shows them in its fast way,
     which has the wrong lines for comprehensions, and the line that a frame has reached since.

@@ -37,7 +37,7 @@ _SAVED_TYPES = {**IMAGE_TYPES, **FILE_TYPES, **BASE64_TYPES}.keys()
 
 
 class _Form(NamedTuple):
-    """A form of a display that becomes a file; `number` is that of the display among the outputs."""
+    """A form of a display that becomes a file; `number` is the display's position among the outputs."""
 
     number: int
     suffix: str

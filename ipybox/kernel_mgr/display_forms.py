@@ -22,7 +22,7 @@ BASE64_TYPES = {"image/gif": ".gif", "image/webp": ".webp", "application/pdf": "
 #: Forms that replace an uninformative `text/plain`, most readable first.
 TEXT_TYPES = ("text/markdown", "text/latex", "application/json")
 
-#: What other forms are called in the line that stands for them; the first one that a display has counts.
+#: Names of other forms in the line that stands for them; the line names the first form that a display has.
 NAMES = {
     "application/vnd.plotly.v1+json": "plotly figure",
     "application/vnd.bokehjs_exec.v0+json": "bokeh figure",
@@ -37,7 +37,7 @@ NAMES = {
 #: The packages with which figures get a PNG (`ipybox.guest.pictures`).
 PACKAGES = {"plotly figure": "kaleido and Chrome", "Vega chart": "vl-convert-python"}
 
-# The text of IPython's display objects is only their class, that of figures their size.
+# The text of IPython's display objects is only their class; the text of figures is their size.
 _UNINFORMATIVE = re.compile(
     r"<(IPython\.(core|lib)\.display\.\w+ object|Figure size .*|.* at 0x[0-9a-f]+)>\s*|alt\.\w+\(\.\.\.\)", re.DOTALL
 )
@@ -142,7 +142,7 @@ def _is_informative(data: Mapping[str, Any]) -> bool:
 
 
 def _line_for(data: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """Returns the line for forms that are no text: what they are, and their file."""
+    """Returns the line for forms that aren't text: what they are, and their file."""
     html: str = data.get("text/html", "")
     present = (mime for mime in NAMES if mime in data and (data[mime] or mime.endswith("json")))
     name = next((NAMES[mime] for mime in present if mime != "text/html" or not _shows_nothing(html)), None)
@@ -155,7 +155,7 @@ def _line_for(data: Mapping[str, Any], files: Sequence[Path]) -> str:
 
 
 def _adds_nothing(html: str, data: Mapping[str, Any]) -> bool:
-    """Whether HTML is no more than its text in colors, as that of rich, or shows nothing."""
+    """Whether HTML only adds colors to the text, as rich's does, or shows nothing."""
     return (_is_informative(data) and html.lstrip()[:4].lower() == "<pre") or _shows_nothing(html)
 
 

@@ -54,7 +54,7 @@ class Execution:
             self.lose("")
 
     def lose(self, reason: str) -> None:
-        """Notes that no more messages will arrive."""
+        """Records that no more messages will arrive."""
         self.death = reason
         self.begun.set()
         self.ended.set()

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySetup:
-    """What a gateway of executors runs, wherever it does.
+    """What an executor's gateway runs, on any machine.
 
     Attributes:
         env: Environment variables for the kernels.
         sandbox: The sandbox settings; None without a sandbox.
         limits: The resource limits of the kernels.
         log_level: Logging level of the gateway process.
-        preload: Modules that kernels have imported from their start.
+        preload: Modules to preload in every kernel.
         spare_kernel: Whether to keep a kernel ready for the next session or reset.
     """
 
@@ -39,7 +39,7 @@ class GatewaySetup:
 
 
 class Gateway(ABC):
-    """Runs the kernels of one executor or of many, from `start` to `stop`. It is not started again."""
+    """Runs the kernels of one executor or of many, from `start` to `stop`. It can't be restarted."""
 
     #: Whether all executors that share a runtime use this gateway.
     shared = True

@@ -1,4 +1,4 @@
-"""Output that belongs to no running cell: of threads, tasks and servers that cells have left behind.
+"""Output that belongs to no running cell, from threads, tasks and servers that cells left behind.
 
 While a cell runs, such output is part of that cell's. Between cells it is kept, within a limit, and the next result
 begins with it.

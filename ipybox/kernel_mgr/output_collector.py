@@ -20,13 +20,13 @@ from ipybox.support.sizes import format_bytes
 #: Bytes of messages of one cell whose outputs are kept; further ones are dropped.
 MAX_OUTPUT_BYTES = 256 << 20
 
-#: Bytes that a display counts in addition to its message.
+#: Bytes counted for a display in addition to its message.
 DISPLAY_BYTES = 512
 
-#: Bytes that each change between stdout and stderr counts, because it starts another text.
+#: Bytes counted for each change between stdout and stderr, because it starts another text.
 CHANGE_BYTES = 128
 
-#: Bytes that each JSON value of a display counts, if that is more than the display counts otherwise: a decoded value
+#: Bytes counted for each JSON value of a display, if that is more than is counted otherwise: a decoded value
 #: can take many times the bytes of its text.
 VALUE_BYTES = 64
 
@@ -62,7 +62,7 @@ class OutputCollector:
         self._updates: dict[str, tuple[int, Display, int]] = {}
         self._places: Counter[str] = Counter()
         self._clear_before_next = False
-        #: Whether the listener got an output that was not cleared yet.
+        #: Whether the listener received an output that has not been cleared.
         self._reported = False
         #: The start of a control sequence, and the stream that it arrived in.
         self._held_back = ""
@@ -97,7 +97,7 @@ class OutputCollector:
                 pass
 
     def add_text(self, text: str) -> None:
-        """Adds a line of ipybox itself, which the text before it does not continue."""
+        """Adds one of ipybox's own lines, starting on a new line."""
         started = isinstance(run := self._outputs[-1] if self._outputs else None, StreamRun)
         unfinished = self._held_back or (started and not run.texts[-1].endswith("\n"))
         self._add_stream("stdout", f"\n{text}" if unfinished else text)
@@ -215,7 +215,7 @@ class OutputCollector:
 
 
 def _display_size(message: Message) -> int:
-    """Returns the bytes that the display of a message counts."""
+    """Returns the bytes to count for a message's display."""
     size = len(message.raw_content) + DISPLAY_BYTES
     if message.costly:
         return size

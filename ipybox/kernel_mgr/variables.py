@@ -39,7 +39,7 @@ def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) 
     """Returns the inputs of an execution, which can take long to encode.
 
     Raises:
-        ValueError: If a name can't be that of a variable, or an environment variable is not possible.
+        ValueError: If a name can't be a variable's, or an environment variable is invalid.
         VariableError: If a value can't be sent.
     """
     for name in variables:

@@ -30,7 +30,7 @@ from ipybox.support.untrusted_paths import real_path
 _LONGEST_PATH: Final = 1024
 _DEEPEST_PATH: Final = 64
 
-#: Directories of the system that no entry covers, and that have rules of their own.
+#: System directories that no entry covers, and that have rules of their own.
 _SYSTEM: Final = (["dev"], ["proc"], ["sys"])
 
 #: Characters and components up to which a path is always checked, however the workspace is spelled.
@@ -90,7 +90,7 @@ class SandboxPolicy:
         return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
 
     def absent_entry(self, path: str) -> Denial | None:
-        """Returns the entry of `allowWrite` that should make a path writable, if nothing is there to be made so."""
+        """Returns the entry of `allowWrite` that would make a path writable, if nothing exists at that entry."""
         forms = self._forms(path)[-1:]
         rules = [_rule(each[0], each[2], form) for form in forms for each in self._allow_write.covering(form)]
         absent = rules and not any(os.path.lexists(rule.place) for rule in rules)

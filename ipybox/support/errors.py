@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
 
-#: The error of an export of a cell that is not kept.
+#: The error when a cell to export was not kept.
 NO_CELL = "the session's cells are not kept: create the executor with `notebook_bytes` above 0"
 
 

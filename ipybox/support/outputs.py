@@ -49,7 +49,7 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Result(Display):
-    """The value of the cell's last expression, which is a display, too.
+    """The value of the cell's last expression, which is also a display.
 
     Attributes:
         execution_count: The number of the cell as the kernel counts; None if the code sent something else.
@@ -69,7 +69,7 @@ class ExecutionOutput:
         image_data: The bytes that were written to these paths, even if code changes the files later; None for images
             that are too large to be kept in memory.
         files: Paths of the other rich forms of displays, in order: HTML, SVG, LaTeX, JSON, GIF, WebP and PDF.
-        notices: Sentences of ipybox: denials of the sandbox, dropped output, lost state. Code can't write them,
+        notices: ipybox's own messages: sandbox denials, dropped output, lost state. Code can't write them,
             whatever it prints.
         outputs: What the cell printed and displayed, in order: a `Stream` for each run of text on stdout or stderr, a
             `Display` for each display, and a `Result` for the value of its last expression. `text`, `images` and

@@ -1,4 +1,4 @@
-"""Decides what the host may trust of a workspace: files in places that code can write are only input.
+"""Decides what the host may trust in a workspace: files in places that code can write are only input.
 
 Such a file never configures or names anything on the host, and the host never imports or executes it.
 

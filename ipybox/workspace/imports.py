@@ -56,7 +56,7 @@ class _Guard(MetaPathFinder):
         self._covered: dict[str, bool] = {}
 
     def add(self, places: WritablePlaces) -> None:
-        """Rejects modules in these places, too."""
+        """Also rejects modules in these places."""
         if places not in self._places:
             self._places[places] = None
             self._covered.clear()

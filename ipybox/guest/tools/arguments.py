@@ -1,4 +1,4 @@
-"""Converts arguments of tools to JSON: what Python has more types for, and an exact error for everything else.
+"""Converts tool arguments to JSON, and names the value that can't be converted.
 
 JSON itself is not converted: `client` encodes arguments as they are first, so that calls with JSON cost nothing more.
 """
@@ -19,7 +19,7 @@ _NUMPY: dict[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": f
 
 
 class ArgumentError(ValueError):
-    """A value among the arguments of a tool can't be sent as JSON; the place is empty for all arguments."""
+    """A value in a tool's arguments can't be sent as JSON; the place is empty for the arguments as a whole."""
 
     def __init__(self, place: Place, value: Any, problem: str):
         super().__init__(f"{place_text(place) if place else 'the arguments'} {problem}")

@@ -27,7 +27,7 @@ SHELL_TOOL, SHELL_MAGIC_TOOL = "shell", "shell_magic"
 
 DEFAULT_PORT = 8900
 
-#: Characters of a package specifier, which takes time to parse.
+#: Maximum characters of a package specifier, because parsing takes time.
 MAX_PACKAGE_NAME = 2000
 
 
@@ -45,7 +45,7 @@ class RunRequest(TypedDict):
 
 
 class InstallRequest(TypedDict):
-    """A package that code requests, or wants to be removed."""
+    """A package that code wants to install or remove."""
 
     package_name: str
     remove: NotRequired[bool]
@@ -56,7 +56,7 @@ class ShellRequest(TypedDict):
 
     #: `SHELL_TOOL` or `SHELL_MAGIC_TOOL`.
     tool_name: str
-    #: `cmd` is the command, or the text of the cell; the others are there if they say more.
+    #: `cmd` is the command, or the text of the cell; the others are present if they add something.
     tool_args: dict[str, str]
     #: As in a `RunRequest`.
     output_mark: int

@@ -50,9 +50,9 @@ _DRAFTS = ("Draft202012", "Draft201909", "Draft4", "Draft3")
 
 
 def dialect_of(schema: dict[str, Any]) -> str | None:
-    """Returns the URI of the dialect of a schema: the one that it names, or else the newest that fits.
+    """Returns the URI of a schema's dialect: the one that it names, or else the newest that fits.
 
-    None means that it is well-formed in no dialect.
+    None means that it isn't well-formed in any dialect.
     """
     known = isinstance(schema.get("$schema"), str)
     named = _jsonschema.validators.validator_for(schema, default=None) if known else None

@@ -13,7 +13,7 @@ from ipybox.guest.tools.models import Output, wire
 if TYPE_CHECKING:
     from ipybox.guest.tools.client import ToolRunner
 
-#: Characters of the place and of the reason of a problem in a result.
+#: Maximum characters of the place of a problem in a result, and of its reason.
 _MAX_TEXT = 200
 
 P = ParamSpec("P")

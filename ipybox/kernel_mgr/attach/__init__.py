@@ -1,1 +1,1 @@
-"""How Jupyter clients of a person reach a running kernel: a relay on a loopback port."""
+"""How a person's Jupyter clients reach a running kernel: a relay on a loopback port."""

@@ -1,4 +1,4 @@
-"""The cells that clients of a person have sent to a kernel, so that cells of the application wait for them.
+"""The cells that a person's clients sent to a kernel, for which the application's cells wait.
 
 A kernel runs the cells of all its clients in order. A cell of the application that waited in the kernel could neither
 be interrupted nor withdrawn at its time limit. So it waits here.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ClientCells:
-    """The cells of clients that a kernel runs, or has yet to run; listens for their ends."""
+    """The clients' cells that a kernel runs or has yet to run; listens for their ends."""
 
     def __init__(self) -> None:
         #: Their message ids, and the application's own channels to the kernel, which say when they end.
@@ -24,13 +24,13 @@ class ClientCells:
         self._none.set()
 
     def begin(self, channels: "KernelChannels", msg_id: str) -> None:
-        """Notes that a client sends a cell."""
+        """Records that a client sends a cell."""
         self.pending[msg_id] = channels
         self._none.clear()
         channels.listen(msg_id, self)
 
     def end(self, msg_id: str) -> None:
-        """Notes that a cell has ended, or will never run."""
+        """Records that a cell has ended, or will never run."""
         if (channels := self.pending.pop(msg_id, None)) is not None:
             channels.forget(msg_id)
         if not self.pending:
@@ -42,7 +42,7 @@ class ClientCells:
             self.end(message.parent_id or "")
 
     def lose(self, reason: str) -> None:
-        """Notes that the kernel has ended, and all cells with it."""
+        """Records that the kernel has ended, and all cells with it."""
         self.pending.clear()
         self._none.set()
 

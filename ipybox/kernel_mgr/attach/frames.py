@@ -19,7 +19,7 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True)
 class ClientMessage:
-    """A message of a client: a request, or the answer to one."""
+    """A client's message: a request, or the answer to one."""
 
     id: str
     type: str
@@ -30,7 +30,7 @@ class ClientMessage:
 
 
 def decode_frame(text: str) -> ClientMessage:
-    """Returns the message of a client.
+    """Returns a client's message.
 
     Raises:
         ValueError: If the text is not a message.

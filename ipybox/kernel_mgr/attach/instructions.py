@@ -1,4 +1,4 @@
-"""What a person does to use a kernel that can be joined."""
+"""How a person joins a kernel."""
 
 
 def instructions(url: str, token: str) -> str:

@@ -1,8 +1,8 @@
-"""What a person's client gets of a kernel's messages.
+"""What a person's client receives of a kernel's messages.
 
 A Jupyter front end runs the JavaScript of outputs with that person's permissions, outside of every sandbox. Code in the
-sandbox could therefore leave it as soon as the person looks. So a client gets of a confined kernel only what front ends
-show without running it: text and raster images.
+sandbox could therefore escape as soon as the person looks. From a confined kernel, a client receives only what front
+ends show without running it: text and raster images.
 """
 
 import re
@@ -54,7 +54,7 @@ _STATES = ("starting", "busy", "idle", "dead")
 
 
 def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
-    """Returns the content that a client gets of a kernel's message; None if it does not get the message."""
+    """Returns the content of a kernel's message for a client; None if the client does not receive it."""
     if message.costly or len(message.raw_content) > MAX_SHOWN_BYTES:
         return _left_out(message)
     content = dict(message.content)
@@ -98,7 +98,7 @@ def _shown_data(data: object) -> dict[str, Any]:
 
 
 def _shown_payload(payload: object) -> list[dict[str, Any]]:
-    """Returns pages of help. Other payloads have the client edit a file, or end."""
+    """Returns help pages. Other payloads would make the client edit a file, or exit."""
     entries = map(object_of, cast(list[object], payload) if isinstance(payload, list) else [])
     pages = [_shown_data(page.get("data")) for page in entries if page.get("source") == "page"]
     return [{"source": "page", "data": data, "start": 0} for data in pages]

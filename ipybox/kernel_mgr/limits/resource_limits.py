@@ -14,7 +14,7 @@ from ipybox.support.sizes import format_bytes
 #: Minimum bytes of memory with which a kernel starts and is usable.
 MIN_MEMORY = 128 << 20
 
-#: Stands for the kernel's id of processes that left their kernel unseen. No kernel has this id.
+#: Replaces the kernel's id for processes that left their kernel unnoticed. No kernel has this id.
 UNATTRIBUTED: Final = ""
 
 

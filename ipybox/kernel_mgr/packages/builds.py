@@ -1,7 +1,7 @@
 """Installs packages that must be built, in a sandbox of their own.
 
-Code of a package then runs where it sees neither the home nor the workspace nor a password, and writes only one scratch
-directory, with its own cache. It reaches the package indexes, the host that the request names, and the hosts that the
+A package's code then runs where it can see no home directory, workspace or password, and can write only to a scratch
+directory with its own cache. It reaches the package indexes, the host that the request names, and the hosts that the
 user's settings of the sandbox allow: uv fetches there what a build requires.
 """
 

@@ -190,5 +190,5 @@ def _requested_first(name: str | None) -> Callable[[Installed], tuple[bool, str]
 
 
 def _reset(names: Collection[str]) -> str:
-    """Returns what a kernel must do that has imported modules of packages before they changed."""
+    """Returns what to do in a kernel that imported modules of packages before they changed."""
     return f"A kernel that has imported {', '.join(sorted(names))} keeps the old modules until a reset."

@@ -36,7 +36,7 @@ class Request:
 
 
 def parse_request(specifier: str, workspace: Path) -> Request:
-    """Returns the request of a specifier; relative paths are relative to the workspace.
+    """Returns the request for a specifier; relative paths are relative to the workspace.
 
     Raises:
         ValueError: If it is not one package.

@@ -24,7 +24,7 @@ from ipybox.support.errors import IpyboxError
 from ipybox.support.safe_directory import open_untrusted
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 
-#: Bytes that are read of the list of a distribution's files.
+#: Maximum bytes to read of a distribution's list of files.
 MAX_RECORD = 16 << 20
 
 #: Seconds between two polls of a lock that another process holds, because its release gives no signal.

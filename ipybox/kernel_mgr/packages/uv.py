@@ -93,7 +93,7 @@ class UvSettings:
     """Where uv finds packages, and how it gets there.
 
     Attributes:
-        file: uv's settings file that counts, if there is one.
+        file: The settings file that uv uses, if there is one.
         own_index: Whether the settings replace the default index.
     """
 

@@ -72,7 +72,7 @@ class Transfer:
         return (*omitted, f"{self._more_omitted} more") if self._more_omitted else tuple(omitted)
 
     def omit(self, names: tuple[str, ...], why: str) -> None:
-        """Notes an omitted path; paths below it are not noted."""
+        """Records an omitted path; paths below it are not recorded."""
         if any(names[:depth] in self._omitted for depth in range(1, len(names) + 1)):
             return
         if len(self._omitted) < MAX_OMITTED:
@@ -146,7 +146,7 @@ def walk(
     """Yields the entries of a directory, in the order of names; links and the like are omitted.
 
     Args:
-        transfer: Counts, and notes omitted paths.
+        transfer: Counts entries and records omitted paths.
         names: The path of the directory from where the transfer starts.
     """
     for name in sorted(_names(directory)):

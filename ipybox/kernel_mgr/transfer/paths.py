@@ -73,7 +73,7 @@ class AllowedDirectories:
     """The allowed directories of a workspace.
 
     Args:
-        workspace: The directory that relative paths mean.
+        workspace: The base of relative paths.
         allowed: Directories, relative to the workspace or absolute. One in the workspace may be missing.
 
     Raises:

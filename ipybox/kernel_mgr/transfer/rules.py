@@ -25,7 +25,7 @@ class TransferRules:
     paths that its settings hide from code or keep it from writing can't be transferred either.
 
     Args:
-        workspace: The directory that relative paths of the settings mean.
+        workspace: The base of relative paths in the settings.
         allowed: The allowed directories, which count as named in the settings.
     """
 

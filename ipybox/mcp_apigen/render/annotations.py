@@ -36,7 +36,7 @@ class Annotator:
     sent: bool
     #: The classes before the current one.
     defined: set[Definition]
-    #: The names to import that the fields so far need.
+    #: The names that the fields so far need to import.
     uses: set[str]
     #: Whether the current field refers to a class that is not defined yet.
     _forward: bool = False
@@ -93,7 +93,7 @@ class Annotator:
 
     def _parts(self, kind: Type) -> tuple[str, Constraints, str]:
         """Returns an annotation, and its metadata: limits of its values, and a check."""
-        # Results of a server are not rejected for a detail.
+        # A server's results are not rejected over a detail.
         limits = kind.limits if self.sent and isinstance(kind, Scalar | ListType | DictType) else ()
         match kind:
             case AnyType():

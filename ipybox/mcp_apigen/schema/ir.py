@@ -71,7 +71,7 @@ class UnionType:
 
 @dataclass(frozen=True, slots=True)
 class UnenforcedType:
-    """What is meant for one type, in words that demand nothing of values of other types."""
+    """A constraint meant for one type, in keywords that don't restrict values of other types."""
 
     meant: "Type"
 

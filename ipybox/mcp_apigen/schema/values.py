@@ -45,7 +45,7 @@ def is_of_kind(value: Any, kinds: Collection[str]) -> bool:
 
 
 def is_among(value: Any, values: Iterable[Any]) -> bool:
-    """Returns whether a value equals another, also in its type."""
+    """Returns whether a value equals another, including its type."""
     return any(type(value) is type(other) and value == other for other in values)
 
 

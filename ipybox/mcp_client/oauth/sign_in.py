@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 SignIn = Callable[[str], Awaitable[None]]
 
 _OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
-# Seconds until a browser must have been found. Some commands stay as long as their browser.
+# Seconds to wait for a browser to be found. Some commands run as long as their browser.
 _TIMEOUT = 5.0
 
 
