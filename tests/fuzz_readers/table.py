@@ -333,7 +333,7 @@ READERS: dict[str, Reader] = {
         file(".env"),
     ),
     "git config": Reader(
-        ["workspace/git_config:_read", "workspace/git_config:_below"],
+        ["workspace/git_config"],
         lambda root: list(configs_with_credentials(str(root / ".git"))),
         (
             b"://",
@@ -354,7 +354,7 @@ READERS: dict[str, Reader] = {
         file(".git/config"),
     ),
     "git file": Reader(
-        ["sandbox/git_exclude:_text"],
+        ["sandbox/git_exclude:_text", "sandbox/git_exclude:_opened"],
         lambda root: (scanned(root), excluded(root)),
         (b"gitdir: ", b"a/", b"../", b"/", b"\0", b"\n", b" ", b".git/", b"\xff"),
         file(".git"),
@@ -366,7 +366,7 @@ READERS: dict[str, Reader] = {
         repository,
     ),
     "workspace": Reader(
-        ["workspace/scan:_entries", "support/untrusted_paths:walk"],
+        ["workspace/scan", "support/untrusted_paths:walk"],
         scanned,
         inputs={
             "deep secrets": nested(".env", deep=True),
@@ -380,13 +380,13 @@ READERS: dict[str, Reader] = {
         largest=TREES,
     ),
     "links": Reader(
-        ["workspace/trust:read_untrusted", "workspace/scan:_matching", "codeact/source:SourceReader.entries"],
+        ["workspace/trust:read_untrusted", "codeact/source:SourceReader.entries"],
         opened,
         inputs={"chain": links},
         largest=4 * TREES,
     ),
     "trees": Reader(
-        ["sandbox/removal:size", "support/safe_directory:Directory.names"],
+        ["sandbox/removal", "support/safe_directory:Directory.names"],
         lambda root: (size(root), remove_all(root)),
         inputs={"deep": nested("f", deep=True), "nested": nested("f"), "many": many("/f")},
         largest=TREES,
@@ -428,7 +428,7 @@ READERS: dict[str, Reader] = {
         inputs=json_of(name='{"server": "~", "modules": {"~": {}}, "files": {"~": "~"}}'),
     ),
     "generated module": Reader(
-        ["mcp_apigen/package/merge:_parse", "codeact/source:SourceReader"],
+        ["mcp_apigen/package/merge", "codeact/source"],
         lambda root: (_split_after_run_async((root / "m.py").read_bytes()), SourceReader(root).module("m.py")),
         (b"(", b"[", b"-", b"a=1\n", b"def f():\n", b" ", b"\n", b"'", b'"""', b"\\", b"1", b"f'{", b"x.", b"\0", b"#"),
         file("m.py"),
@@ -471,7 +471,7 @@ READERS: dict[str, Reader] = {
         )[1],
     ),
     "message of a kernel": Reader(
-        ["kernel_mgr/messages"],
+        ["kernel_mgr/messages", "kernel_mgr/kernel_channels:KernelChannels._take"],
         shown,
         JSON,
         lambda text, _: message(text),
@@ -531,7 +531,7 @@ READERS: dict[str, Reader] = {
         largest=1 << 14,
     ),
     "tar": Reader(
-        ["kernel_mgr/transfer/file_transfer:FileTransfer._content"],
+        ["kernel_mgr/transfer/file_transfer:FileTransfer._content", "kernel_mgr/transfer/tar:unpack"],
         lambda data: list(unpack(data, Transfer(), lambda _: None)),
         (b"\0", b"ustar", b"0", b"7" * 11 + b"\0"),
         inputs={"files": packed, "deep": lambda size, root: packed(size, root, name="a/" * 40)},
@@ -548,7 +548,7 @@ READERS: dict[str, Reader] = {
         lambda text, _: b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [' + text + b"0]}}",
     ),
     "event of a remote MCP server": Reader(
-        [],
+        ["mcp_client/http_client:MCPHTTPClient._read_event"],
         lambda data: http_client._fields(http_client.calmed(data)),  # pyright: ignore[reportPrivateUsage]
         (b"data:", b"id", b"retry:", b"0", b"event:", b":", b" ", b"\n", b"\r", b"x", b"\xef\xbb\xbf"),
     ),

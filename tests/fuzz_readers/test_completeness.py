@@ -7,12 +7,12 @@ from tests.fuzz_readers.table import READERS
 from tests.fuzz_readers.trusted import TRUSTED
 from tests.servers import ROOT
 
-#: Names of functions and methods that read or parse.
+#: Names of functions and methods that open, read, decode or parse.
 READING = {
     *("read", "read_bytes", "read_text", "readline", "readlines", "readexactly", "pread", "recv", "recv_fds"),
     *("sock_recv", "loads", "load", "parse", "safe_load", "literal_eval", "model_validate", "model_validate_json"),
     *("validate_json", "validate_python", "unpack", "unpack_from", "receive_data", "scandir", "walk", "listdir"),
-    *("b64decode", "from_buffer"),
+    *("b64decode", "from_buffer", "open", "fdopen", "decode"),
 }
 
 
