@@ -157,7 +157,7 @@ def _string(params: dict[str, Any], key: str) -> str:
 
 def _strings(params: dict[str, Any], key: str) -> list[str]:
     value: Any = [] if params.get(key) is None else params[key]
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
+    if not isinstance(value, list) or not {*map(type, cast("list[Any]", value))} <= {str}:
         raise ValueError(f"server_params[{key!r}] must be a list of strings")
     return [*cast("list[str]", value)]
 

@@ -20,12 +20,9 @@ import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import IO, cast
 
 import anyio
-from anyio.abc import ByteReceiveStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
@@ -95,19 +92,6 @@ async def stdio_transport(
             tasks.cancel_scope.cancel()
 
 
-@dataclass
-class _Output(ByteReceiveStream):
-    reader: asyncio.StreamReader
-
-    async def receive(self, max_bytes: int = _CHUNK) -> bytes:
-        if data := await self.reader.read(max_bytes):
-            return data
-        raise anyio.EndOfStream
-
-    async def aclose(self) -> None:
-        pass
-
-
 class _Protocol(SubprocessStreamProtocol):
     """The streams of a process, and a notification of its exit, which does not wait for the pipes to close."""
 
@@ -151,10 +135,8 @@ async def _receive(
                 await _pass_on(stdout, received, check, on_noise)
             except ExcessError as exc:
                 excess = str(exc)
-            except anyio.DelimiterNotFound:
-                excess = str(ExcessError(f"{MAX_MESSAGE_BYTES:,} bytes"))
-            except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the server or the session has ended
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # the session has ended
             if received.statistics().open_receive_streams:
                 on_end(excess)
     finally:
@@ -169,17 +151,24 @@ async def _pass_on(
     check: Callable[[bytes], None],
     on_noise: Callable[[str], None],
 ) -> None:
-    lines = BufferedByteReceiveStream(_Output(stdout))
-    while True:
-        line = await lines.receive_until(b"\n", MAX_MESSAGE_BYTES)
-        check(line)
-        try:
-            messages = [*map(validated, read_messages(line))]
-        except ValueError:
-            on_noise(line.decode(errors="replace"))
-        else:
-            for message in messages:
-                await received.send(SessionMessage(message))
+    pending = bytearray()
+    while data := await stdout.read(_CHUNK):
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if pending:
+                line = b"".join((pending, line))
+                pending.clear()
+            check(line)
+            try:
+                messages = [*map(validated, read_messages(line))]
+            except ValueError:
+                on_noise(line.decode(errors="replace"))
+            else:
+                for message in messages:
+                    await received.send(SessionMessage(message))
+        pending += rest
+        if len(pending) >= MAX_MESSAGE_BYTES:
+            raise ExcessError(f"{MAX_MESSAGE_BYTES:,} bytes")
 
 
 async def _send(
