@@ -211,8 +211,7 @@ class MCPClient:
         """Calls a tool and returns the server's result, `is_error` or not.
 
         Raises:
-            ToolRunnerError: If the arguments are not JSON, the server rejects the call, or its response isn't valid;
-                contains the server's text.
+            ToolRunnerError: If the arguments are not JSON, the server rejects the call, or its response isn't valid.
             MCPConnectionLost: If the connection ends before the response.
         """
         client, _ = self._established()

@@ -10,9 +10,8 @@ and has `EXIT_GRACE` seconds to exit, then gets SIGTERM and `TERM_GRACE` more; a
 killed. On Linux the guard is a subreaper as well: processes that left the group (a browser, a daemon) become its
 children when their parent dies, and are killed with the rest.
 
-The guard exits with the server's exit code, 128+n if a signal ended it, 127 if it could not be started.
-When a server ends by itself the last line on stderr, after `REPORT`, says how: it is the only way for
-the exit code to reach the application, because the MCP SDK does not report it.
+The guard exits with the server's exit code, 128+n if a signal ended it, 127 if it could not be started. When a server
+ends by itself, the last line on stderr, after `REPORT`, says how.
 
 Standard library only, because `-I -S` hides site-packages, and few modules of it: every start waits for it.
 """

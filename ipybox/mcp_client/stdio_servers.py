@@ -178,10 +178,7 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
 
 
 def _head(words: Sequence[str]) -> tuple[int, bool]:
-    """Returns how many of the arguments name the program of a runner, and whether they do, with known options only.
-
-    The following ones are for that program.
-    """
+    """Returns how many of the first arguments name a runner's program, and whether they do, with known options only."""
     command, *arguments = words
     if _name(command) == "python":
         count = _python_flags(arguments)
@@ -286,16 +283,13 @@ def _name(command: str) -> str:
 
 
 def _inherited(places: WritablePlaces) -> dict[str, str]:
-    """Returns the variables for proxies, certificates, indexes and uv's settings, unless code can write their files.
-
-    uv would otherwise ignore the user's and the system's settings, because of `UV_NO_CONFIG`.
-    """
+    """Returns the variables for proxies, certificates, indexes and uv's settings, unless code can write their files."""
     env = inherited(NETWORK)
     for name, value in [*env.items()]:
         if os.path.lexists(value) and places.covers(value):
             del env[name]
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    own = os.environ.get("UV_CONFIG_FILE")
+    own = os.environ.get("UV_CONFIG_FILE")  # uv ignores other settings, because of `UV_NO_CONFIG`
     for file in [own] if own else [f"{home}/uv/uv.toml", "/etc/uv/uv.toml"]:
         if os.path.isfile(file) and not places.covers(file):
             return env | {"UV_CONFIG_FILE": file}

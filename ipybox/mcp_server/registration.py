@@ -1,8 +1,8 @@
 """Registrations of MCP servers; those of remote ones may wait for a person to sign in.
 
-A person may take longer than a client waits for an answer, and may have no browser on this machine. Therefore, a
-registration continues in the background once the address for signing in is known: the first request is answered in
-time, with that address if needed, and the same request resumes it.
+A person may take longer than a client waits for an answer. Therefore, a registration continues in the background once
+the address for signing in is known: the first request is answered in time, with that address if needed, and the same
+request resumes it.
 
 Clients that show addresses do so (MCP's elicitation by URL), during the request or between two: see `detached`. For
 other clients, ipybox opens the browser of this machine.

@@ -42,11 +42,7 @@ class Agreement:
 
 
 class TrustStore:
-    """Remembers which files of one workspace a person trusts.
-
-    The caller vouches for content with some hashes: `ipybox docker` does where the state directory lies in the
-    workspace.
-    """
+    """Remembers which files of one workspace a person trusts. The caller vouches for content with some hashes."""
 
     def __init__(self, workspace: Path, vouched: Collection[str] = ()):
         self.workspace = workspace.resolve()
@@ -97,12 +93,10 @@ class TrustStore:
         return [agreement for _, agreement in revoked]
 
     def command(self, profile: str = "", file: Path | None = None, program: Sequence[str] = ()) -> str:
-        """Returns the command with which a person trusts files of the workspace.
+        """Returns the command with which a person trusts files of the workspace, in a sandbox profile.
 
-        Args:
-            profile: The user's sandbox profile.
-            file: The file, if `ipybox trust` does not look for it by itself.
-            program: The program and its first arguments; by default those that run this ipybox.
+        `file` is for files that `ipybox trust` does not look for by itself. `program` is the program and its first
+        arguments; by default those that run this ipybox.
         """
         words = [*(program or _program()), "trust", f"--workspace={self.workspace}"]
         if not self.can_remember:  # a container, which does not know where its workspace is on the host

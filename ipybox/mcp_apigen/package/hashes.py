@@ -1,10 +1,8 @@
 """Hashes of tools, of what their definitions say, and of all inputs of a package.
 
-They answer whether a server has changed a tool. Some servers write a Python set into a schema, so they list the same
-words in another order each time they start. Only an order that says nothing is ignored. Everything else counts: a tool
-that changes after it was trusted is a known attack.
-
-If the inputs of a package are unchanged, nothing needs to be generated.
+They answer whether a server has changed a tool: changing a tool after it was trusted is a known attack. Some servers
+write a Python set into a schema, and list the same words in another order each time they start: only such an order is
+ignored. If the inputs of a package are unchanged, nothing needs to be generated.
 """
 
 import json

@@ -212,9 +212,9 @@ class _SchemaParser:
         return model
 
     def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str], set[str]]:
-        """The properties that a schema names, in its alternatives too, and those it requires in any case.
+        """The properties that a schema and its alternatives name, those it requires in any case, and those left open.
 
-        The third are those that only alternatives name, and that another alternative allows to be anything.
+        The latter are named only by alternatives, and another alternative allows them to be anything.
         """
         properties = dict(mapping(schema.get("properties")))
         required = _required(schema)
