@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from mcp import ClientSession
-from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import CallToolResult, ListToolsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -106,8 +106,9 @@ def hidden_page(page: JSON, version: str) -> JSON:
         found.append((None, "the tool list is incomplete: the server's cursor for the next page is not a string"))
         cursor = None
     tools: list[JSON] = []
-    if version in MODERN_PROTOCOL_VERSIONS:  # from whose schemas the SDK takes the headers of calls
-        tools = [{"name": tool.name, "inputSchema": tool.input_schema} for tool, _ in found if tool is not None]
+    for tool, _ in found if version in MODERN_PROTOCOL_VERSIONS else ():
+        if tool is not None and x_mcp_header_map(tool.input_schema):  # from which the SDK takes the headers of calls
+            tools.append({"name": tool.name, "inputSchema": tool.input_schema})
     required = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
     return {**required, "tools": tools, **({"nextCursor": cursor} if cursor else {}), "_meta": {_HIDDEN: found}}
 

@@ -101,7 +101,7 @@ def test_what_is_well_formed_in_a_malformed_tool_is_kept():
 
 def test_the_sdk_gets_the_schemas_from_which_it_takes_headers():
     header = schema(properties={"a": {"type": "string", "x-mcp-header": "A"}})
-    (shown,) = hidden_page(page(header), "2026-07-28")["tools"]
+    (shown,) = hidden_page(page(GOOD, header), "2026-07-28")["tools"]
     assert shown == header
 
 
