@@ -30,7 +30,7 @@ class Registration:
         self._fd = fd
         lines = os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")
         #: The hash of the package's inputs at the last registration; it may be empty.
-        self._manifest, self.origin, _ = _fields(lines[0])
+        self._manifest, self.origin, _ = [*lines[0].decode(errors="replace").split(" ", 2), "", "", ""][:3]
         try:
             modules: object = json.loads(lines[1])
         except (IndexError, ValueError, RecursionError):
@@ -73,7 +73,8 @@ def current_seal(file: Path) -> str:
     """Returns the seal of the last registration in a `record_file`, without waiting; empty if there was none."""
     try:
         with file.open("rb", buffering=0) as record:
-            return _fields(record.read(_MAX_LINE))[2]
+            fields = record.read(_MAX_LINE).partition(b"\n")[0].split(b" ", 2)
+            return b"".join(fields[2:]).decode(errors="replace")
     except FileNotFoundError:
         return ""
 
@@ -81,9 +82,3 @@ def current_seal(file: Path) -> str:
 def record_file(place: Path) -> Path:
     """Returns the path of the record of the package at a place, which is a path without links."""
     return state_dir() / "packages" / hashlib.sha256(os.fsencode(place)).hexdigest()
-
-
-def _fields(start: bytes) -> tuple[str, str, str]:
-    line = start[:_MAX_LINE].decode(errors="replace").partition("\n")[0]
-    manifest, origin, seal = [*line.split(" ", 2), "", "", ""][:3]
-    return manifest, origin, seal

@@ -109,4 +109,4 @@ def is_shell_request(value: object) -> TypeGuard[ShellRequest]:
 def _is_object(value: object, kinds: Mapping[str, Any]) -> TypeGuard[dict[str, Any]]:
     """Returns whether a decoded JSON value is an object with these types of fields."""
     fields = cast(dict[str, Any], value) if isinstance(value, dict) else None
-    return fields is not None and all(isinstance(fields.get(name), kind) for name, kind in kinds.items())
+    return fields is not None and all(map(isinstance, map(fields.get, kinds), kinds.values()))
