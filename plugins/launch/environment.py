@@ -1,20 +1,17 @@
-"""The environments of the plugins: the packages that ipybox needs, and the versions of ipybox that run with them.
+"""The environments of the plugins: each has one version of ipybox, and the packages that it needs.
 
 They are in the user's data directory (`XDG_DATA_HOME`, or `~/.local/share`), for all plugins and all their versions:
 
-    ipybox/environments/<key>                     packages; the key is of requirements.txt and of Python
-    ipybox/environments/<key>/versions/<digest>   ipybox, as the plugin brings it; the digest is of its files
-    ipybox/environments/ipybox                    a program for people: ipybox of the version that was started last
-    ipybox/environments/<key>.log                 the output of the programs that built it
+    ipybox/environments/<key>        the environment for this Python, these requirements and sources of ipybox
+    ipybox/environments/<key>.log    the output of the programs that built it
+    ipybox/environments/ipybox       a program for people: ipybox of the version that was started last
 
-Both are virtual environments. A version finds the packages by a path file. Complete ones contain the file READY.
+A complete environment contains the file READY. uv links its packages from uv's cache, so the environment of a new
+version takes little space.
 
-Locks are in the state directory, which no sandbox shows to code (`ipybox.support.state.environment_locks`):
-
-    build       held by the process that builds an environment, and by the programs it runs
-    <digest>    shared by the servers of a version while they run, so that no process removes it
-
-The system takes a lock from a process that dies, so the next build continues the work of a killed one.
+Locks are in the state directory, which no sandbox shows to code (`ipybox.support.state.environment_locks`). The process
+that builds an environment holds its lock, as do the programs it runs. Servers share it, so that no process removes the
+environment while they run. The system takes a lock from a process that dies, so the next build starts over.
 """
 
 import fcntl
@@ -23,15 +20,14 @@ import os
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
-import sysconfig
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from ipybox.support.state import data_dir, environment_locks, make_directory, state_dir, unwritable
@@ -40,23 +36,20 @@ HERE = Path(__file__).absolute().parent
 PACKAGE = HERE.parent / "package"
 REQUIREMENTS = HERE / "requirements.txt"
 
-#: A file in each complete environment and version.
+#: A file in each complete environment.
 READY = "ipybox-ready"
 
 #: Changes when this module builds the same requirements differently.
-LAYOUT = 1
+LAYOUT = 2
 
 #: Seconds between two polls of a build, and between two reports on it.
 PAUSE = 0.1
 REPORT_PAUSE = 1.0
 
 #: Seconds that one program of a build may take.
-STEP_TIMEOUT = 600.0
+STEP_TIMEOUT = 1800.0
 
-#: Packages that one program installs: few enough for people to see progress.
-STEP = 20
-
-#: Seconds since its last start after which a version may be removed. Plugins may be of different versions.
+#: Seconds since its last start after which an environment may be removed. Plugins may be of different versions.
 KEPT = 7 * 86400.0
 
 #: Variables that would lead uv, pip or Python to another environment.
@@ -66,8 +59,8 @@ FOREIGN = {
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"),
 }
 
-#: Why pip could not reach an index, which its last line does not say.
-BROKEN_CONNECTION = re.compile(r"after connection broken by '(.*)': ")
+#: What pip and uv print if they can't reach an index, with the reason at the end of the last such line.
+UNREACHABLE = re.compile(r"after connection broken by '(.*)': |Request failed after|Failed to fetch")
 
 #: Without links, which may lead elsewhere later.
 PYTHON = os.path.realpath(sys.executable)
@@ -84,7 +77,7 @@ class Environment:
     """The environment of this version of ipybox, built or not.
 
     Attributes:
-        directory: The directory of the packages.
+        directory: Its directory.
     """
 
     directory: Path
@@ -92,23 +85,18 @@ class Environment:
     @classmethod
     def here(cls) -> "Environment":
         """Returns the environment of this Python and of the sources next to this file."""
-        content = f"{LAYOUT} {PYTHON} {sys.version} ".encode() + REQUIREMENTS.read_bytes()
-        return cls(data_dir() / "environments" / hashlib.sha256(content).hexdigest()[:16])
-
-    @cached_property
-    def version(self) -> Path:
-        """The directory of ipybox."""
-        digest = hashlib.sha256()
-        for path in _sources():
+        digest = hashlib.sha256(f"{LAYOUT} {PYTHON} {sys.version} ".encode())
+        sources = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        for path in (REQUIREMENTS, *sorted(sources)):
             content = path.read_bytes()
-            digest.update(f"\0{path.relative_to(PACKAGE)}\0{len(content)}\0".encode())
+            digest.update(f"\0{path.relative_to(HERE.parent)}\0{len(content)}\0".encode())
             digest.update(content)
-        return self.directory / "versions" / digest.hexdigest()[:16]
+        return cls(data_dir() / "environments" / digest.hexdigest()[:16])
 
     @property
     def python(self) -> Path:
         """The Python that can import ipybox."""
-        return self.version / "bin" / "python"
+        return self.directory / "bin" / "python"
 
     @property
     def log(self) -> Path:
@@ -118,7 +106,7 @@ class Environment:
     @property
     def ready(self) -> bool:
         """Whether it is complete."""
-        return (self.version / READY).exists()
+        return (self.directory / READY).exists()
 
     @property
     def command(self) -> Path:
@@ -140,26 +128,44 @@ class Environment:
         """Returns whether it is complete; if so, this process and its successor keep it from being removed."""
         if not self.ready:
             return False
-        try:
-            lock = _open_lock(self.version)
-        except OSError:  # the build reports why
-            return False
+        lock = self.open_lock()
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            os.utime(self.version / READY)
+            os.utime(self.directory / READY)
         except (BlockingIOError, FileNotFoundError):  # another process is removing it
             os.close(lock)
             return False
         os.set_inheritable(lock, True)
         return True
 
+    def open_lock(self) -> int:
+        """Opens its lock, and creates it if needed.
+
+        Raises:
+            LaunchError: If that is impossible; the message says which variable to set.
+        """
+        lock = environment_locks(self.directory.name) / "lock"
+        try:
+            make_directory(state_dir())
+            make_directory(lock.parent)
+        except OSError as exc:
+            raise LaunchError(str(exc)) from exc
+        try:
+            return os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as exc:
+            raise LaunchError(unwritable(lock, exc.strerror)) from exc
+
     def progress(self) -> str:
-        """Returns the progress of a build, for people."""
-        wanted = requirements()
-        installed = len(list((self.directory / SITE_PACKAGES).glob("*.dist-info")))
-        if installed >= len(wanted):
-            return "installing ipybox"
-        return f"installing {installed} of {len(wanted)} packages"
+        """Returns the progress of a build, for people: the last line of the log."""
+        lines = [line for line in self.said() if not line.startswith("+ ")]
+        return f"installing packages: {lines[-1]}" if lines else "installing packages"
+
+    def said(self, start: int = 0) -> list[str]:
+        """Returns the lines of the log from a position, without empty ones."""
+        if not self.log.exists():
+            return []
+        lines = self.log.read_bytes()[start:].decode(errors="replace").splitlines()
+        return [line.strip() for line in lines if line.strip()]
 
     def obtain(self, report: Callable[[str], None]) -> None:
         """Claims it, and builds it if needed. The build goes on if this process ends.
@@ -191,10 +197,7 @@ class Environment:
             self.directory.parent.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise LaunchError(unwritable(self.directory.parent, exc.strerror)) from exc
-        try:
-            lock = _open_lock(self.directory)
-        except OSError as exc:
-            raise LaunchError(str(exc)) from exc
+        lock = self.open_lock()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with self.log.open("wb") as log:
@@ -214,133 +217,83 @@ class Environment:
             os.close(lock)
 
     def _failure(self, status: int) -> str:
-        said = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
-        reasons = [line for line in said if line.strip()]
         if status < 0:
             reason = f"the build was killed by signal {-status}"
         else:
-            reason = reasons[-1] if reasons else f"the build exited with status {status}"
+            reason = [f"the build exited with status {status}", *self.said()][-1]
         return (
             f"ipybox can't set up its environment: {reason}. See {self.log} for details. The next call will try again"
         )
 
 
-def requirements() -> list[str]:
-    """Returns the packages of requirements.txt that are for this system."""
-    lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
-    return [line for line in lines if " ; " not in line or line.endswith(f"'{sys.platform}'")]
-
-
 def build(environment: Environment, lock: int) -> None:
-    """Builds its missing parts. The lock is held, and inherited by the programs that this runs.
+    """Builds it unless it is complete. The lock is held, and inherited by the programs that this runs.
 
     Raises:
         LaunchError: If that is impossible.
         OSError: If there is no space, for example.
     """
-    directory = environment.directory
-    if not (directory / READY).exists():
-        _install_packages(directory, lock)
-        (directory / READY).touch()
     if not environment.ready:
-        _install_version(environment)
+        _install_packages(environment, lock)
+        install_ipybox(environment)
+        (environment.directory / READY).touch()
+    fcntl.flock(lock, fcntl.LOCK_SH)  # servers can start now
     remove_unused(environment)
 
 
-def _install_packages(directory: Path, lock: int) -> None:
-    """Creates the environment: with uv, or if uv is missing or fails, with venv and pip."""
-    python = str(directory / "bin" / "python")
-    uv = shutil.which("uv")
-    try:
-        if uv is None:
-            # pip installs uv, and uv the rest, in a third of the time that pip needs for all.
-            _make_venv(lock, directory)
-            _pip_install(lock, directory, "--target", str(directory / "uv"), "uv")
-            uv = str(directory / "uv" / "bin" / "uv")
-        else:
-            _run(lock, uv, "venv", "--quiet", "--clear", "--no-project", "--python", PYTHON, str(directory))
-        for wanted in _steps():
-            _run(lock, uv, "pip", "install", "--no-deps", "--compile-bytecode", "--python", python, *wanted)
-        shutil.rmtree(directory / "uv", ignore_errors=True)
-    except LaunchError as exc:
-        # uv has its own index settings and certificates, which may not work in companies' networks.
-        print(f"ipybox is falling back to venv and pip: {exc}", flush=True)
-        _make_venv(lock, directory)
-        for wanted in _steps():
-            _pip_install(lock, directory, *wanted)
+def _install_packages(environment: Environment, lock: int) -> None:
+    """Creates the environment, with uv, or where that is missing, with venv and pip, which take longer."""
+    directory, python, uv = str(environment.directory), str(environment.python), shutil.which("uv")
+    if uv is not None:
+        _run(environment, lock, uv, "venv", "--quiet", "--clear", "--no-project", "--python", PYTHON, directory)
+        install = [uv, "pip", "install", "--compile-bytecode", "--python", python]
+    else:
+        try:
+            _run(environment, lock, PYTHON, "-I", "-m", "venv", "--clear", directory)
+        except LaunchError as exc:
+            lacks = "if Python lacks venv, install uv, or on Debian run `apt-get install python3-venv` as root"
+            raise LaunchError(f"{exc} ({lacks})") from exc
+        install = [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    _run(environment, lock, *install, "--no-deps", "--requirement", str(REQUIREMENTS))
 
 
-def _make_venv(lock: int, directory: Path) -> None:
-    """Creates an environment with pip, and replaces an existing one."""
-    try:
-        _run(lock, PYTHON, "-I", "-m", "venv", "--clear", str(directory))
-    except LaunchError as exc:
-        lacks = "if Python lacks venv, install uv, or on Debian run `apt-get install python3-venv` as root"
-        raise LaunchError(f"{exc} ({lacks})") from exc
-
-
-def _pip_install(lock: int, directory: Path, *wanted: str) -> None:
-    """Installs packages by the environment's own pip."""
-    pip = (str(directory / "bin" / "python"), "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check")
-    _run(lock, *pip, "--no-deps", *wanted)
-
-
-def _steps() -> Iterator[list[str]]:
-    wanted = [line.partition(" ; ")[0] for line in requirements()]
-    for start in range(0, len(wanted), STEP):
-        yield wanted[start : start + STEP]
-
-
-def _run(lock: int, *command: str) -> None:
+def _run(environment: Environment, lock: int, *command: str) -> None:
     """Runs a program that has the lock, too, and writes to the log."""
     env = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    words = list(command[1:4] if command[1] == "-I" else command[1:3])
+    if ssl.get_default_verify_paths().cafile and "UV_NATIVE_TLS" not in env:
+        env.setdefault("UV_SYSTEM_CERTS", "1")  # as pip does: companies add the certificate of their proxy there
+    words = command[1:4] if command[1] == "-I" else command[1:3]
     name = " ".join([Path(command[0]).name, *(word for word in words if not word.startswith("-") or word == "-m")])
+    start = environment.log.stat().st_size if environment.log.exists() else 0
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env,
-            pass_fds=[lock],
-            timeout=STEP_TIMEOUT,
-            check=False,
-        )
+        status = subprocess.run(
+            command, stdin=subprocess.DEVNULL, env=env, pass_fds=[lock], timeout=STEP_TIMEOUT, check=False
+        ).returncode
     except subprocess.TimeoutExpired:
         raise LaunchError(f"`{name}` did not finish within {STEP_TIMEOUT:g} s") from None
     except OSError as exc:
         raise LaunchError(f"`{name}` can't be started ({exc.strerror})") from exc
-    sys.stdout.buffer.write(done.stdout)
-    sys.stdout.flush()
-    if done.returncode:
-        raise LaunchError(f"`{name}` {_reason(done)}")
+    if status:
+        raise LaunchError(f"`{name}` {_reason(status, environment.said(start))}")
 
 
-def _reason(done: "subprocess.CompletedProcess[bytes]") -> str:
+def _reason(status: int, said: list[str]) -> str:
     """Returns why a program failed, from its output."""
-    said = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in said if "error" in line.lower()] or said[-1:]
-    broken = [found[1] for line in said if (found := BROKEN_CONNECTION.search(line))]
-    if broken and "No matching distribution" in errors[-1]:
+    broken = [found for line in said if (found := UNREACHABLE.search(line))]
+    if broken:
+        reason = re.sub("<[^<>]*>: ", "", broken[-1][1]) if broken[-1][1] else said[-1].removeprefix("cause: ")
         return (
-            f"can't reach the package index ({re.sub('<[^<>]*>: ', '', broken[-1])}): check the network, and behind a "
-            "proxy, set HTTPS_PROXY before you start Claude Code"
+            f"can't reach the package index ({reason}): check the network, and behind a proxy, set HTTPS_PROXY before "
+            "you start Claude Code"
         )
-    return f"exited with status {done.returncode}: {' '.join(errors[-1:])}"
+    errors = [line for line in said if "error" in line.lower()] or said
+    return f"exited with status {status}: {' '.join(errors[-1:])}"
 
 
-def _install_version(environment: Environment) -> None:
-    """Installs ipybox next to its packages, compiled, because sandboxed code can't write there later."""
-    place = environment.version
-    shutil.rmtree(place, ignore_errors=True)
-    site = place / SITE_PACKAGES
-    for path in _sources():
-        if path.is_relative_to(PACKAGE / "ipybox"):
-            target = site / path.relative_to(PACKAGE)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-    (site / "packages.pth").write_text(f"{environment.directory / SITE_PACKAGES}\n")
+def install_ipybox(environment: Environment) -> None:
+    """Copies ipybox beside its packages, and compiles it, because sandboxed code can't write there later."""
+    site = environment.directory / SITE_PACKAGES
+    shutil.copytree(PACKAGE / "ipybox", site / "ipybox", ignore=shutil.ignore_patterns("__pycache__"))
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     information = site / f"ipybox-{project['version']}.dist-info"
     information.mkdir()
@@ -348,70 +301,22 @@ def _install_version(environment: Environment) -> None:
         f"Metadata-Version: 2.1\nName: ipybox\nVersion: {project['version']}\n"
         + "".join(f"Requires-Dist: {need}\n" for need in project["dependencies"])
     )
-    (place / "bin").mkdir()
-    environment.python.symlink_to(PYTHON)
-    script = place / "bin" / "ipybox"
-    script.write_text('#!/bin/sh\nexec "$(dirname "$0")/python" -I -m ipybox "$@"\n')
-    script.chmod(0o755)
-    version = sysconfig.get_config_var("py_version")
-    (place / "pyvenv.cfg").write_text(
-        f"home = {Path(PYTHON).parent}\ninclude-system-site-packages = false\nversion = {version}\n"
-    )
     command = [str(environment.python), "-I", "-m", "compileall", "-q", "-j", "0", str(site / "ipybox")]
     subprocess.run(command, stdin=subprocess.DEVNULL, timeout=STEP_TIMEOUT, check=False)
-    (place / READY).touch()
 
 
 def remove_unused(current: Environment) -> None:
-    """Removes versions that were not started for a while, and environments without versions."""
+    """Removes environments that were not started for a while, and that no process builds or runs."""
     for directory in current.directory.parent.iterdir():
-        if not directory.is_dir():
+        environment = Environment(directory)
+        if environment == current or not directory.is_dir():
             continue
-        for version in (directory / "versions").glob("*"):
-            if version != current.version:
-                _remove_version(version)
-        if directory != current.directory and not any((directory / "versions").glob("*")):
-            _remove_environment(directory)
-
-
-def _remove_version(version: Path) -> None:
-    with suppress(OSError):  # in use, or removed already
-        lock = _open_lock(version)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if time.time() - (version / READY).stat().st_mtime > KEPT:
-                shutil.rmtree(version)
-        finally:
-            os.close(lock)
-
-
-def _remove_environment(directory: Path) -> None:
-    """Removes an environment that no process builds. Its lock stays: others may wait there."""
-    with suppress(OSError):
-        lock = _open_lock(directory)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(directory)
-        finally:
-            os.close(lock)
-
-
-def _open_lock(place: Path) -> int:
-    """Opens the lock of an environment, or of one of its versions, and creates it if needed.
-
-    Raises:
-        OSError: If it can't be created; the message says which variable to set.
-    """
-    is_version = place.parent.name == "versions"
-    directory = environment_locks((place.parents[1] if is_version else place).name)
-    make_directory(state_dir())
-    make_directory(directory)
-    lock = directory / (place.name if is_version else "build")
-    try:
-        return os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as exc:
-        raise OSError(unwritable(lock, exc.strerror)) from exc
-
-
-def _sources() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        with suppress(OSError, LaunchError):  # in use, or removed already
+            lock = environment.open_lock()
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                used = (directory / READY if environment.ready else directory).stat().st_mtime
+                if time.time() - used > KEPT:
+                    shutil.rmtree(directory)
+            finally:
+                os.close(lock)

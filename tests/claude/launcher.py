@@ -61,13 +61,10 @@ class Plugin:
         }
 
     def borrow_packages(self, data: Path) -> None:
-        """Has its environment use the packages of another one, but not its versions of ipybox."""
-        for environment in (path for path in (data / "ipybox" / "environments").iterdir() if path.is_dir()):
-            own = self.data / "environments" / environment.name
-            own.mkdir(parents=True)
-            (own / "ipybox-ready").touch()
-            for name in ("lib", "bin"):
-                (own / name).symlink_to(environment / name)
+        """Has its uv install the packages of an environment that is there."""
+        (packages,) = data.glob("ipybox/environments/*/lib/python*/site-packages")
+        borrowed = f'echo {packages} > "${{5%/bin/python}}/lib/{packages.parent.name}/site-packages/borrowed.pth"'
+        self.replace("uv", f'case $1 in pip) {borrowed} ;; *) exec "$REAL" "$@" ;; esac')
 
     def replace(self, program: str, script: str) -> None:
         """Puts a shell script in the place of a program; `$REAL` is the path of that."""
@@ -101,18 +98,14 @@ class Plugin:
             module.write(f"# {what}\n")
 
     @property
-    def environments(self) -> list[Path]:
-        return [path for path in (self.data / "environments").iterdir() if path.is_dir()]
-
-    @property
-    def versions(self) -> set[Path]:
-        return {version for environment in self.environments for version in (environment / "versions").iterdir()}
+    def environments(self) -> set[Path]:
+        return {path for path in (self.data / "environments").iterdir() if path.is_dir()}
 
     def until_built(self) -> None:
         """Waits until the process has ended that has built the environment: it goes on after the server has started."""
-        (path,) = self.home.glob(".local/state/ipybox/environments/*/build")
-        with path.open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in self.home.glob(".local/state/ipybox/environments/*/lock"):
+            with path.open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
 
     @property
     def log(self) -> str:
@@ -221,7 +214,7 @@ class FirstStart:
         result: What the first cell printed.
         progress: The notifications of progress before that.
         log: The output of the programs that built the environment.
-        built: The versions of ipybox after the first start, and when they changed.
+        built: The environments after the first start, and when they changed.
         kept: The same after the second one.
         imported: Where the second start's kernel has found ipybox, and its working directory.
         elsewhere: Whether something was installed where variables led that are for other environments.
@@ -301,4 +294,4 @@ def _lists_tools(plugin: Plugin) -> tuple[int, str, str]:
 
 
 def _changed(plugin: Plugin) -> dict[str, int]:
-    return {str(version): version.stat().st_mtime_ns for version in plugin.versions}
+    return {str(path): path.stat().st_mtime_ns for path in plugin.environments}

@@ -60,5 +60,5 @@ def test_a_person_sees_how_far_a_slow_build_is(new_home: Home, workspace: Path):
         terminal(new_home, workspace, allowed, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
     ):
         screen.until("codeact-sandbox is installing its packages")
-        screen.until("installing 0 of 1")
+        screen.until("installing packages")
         screen.until("It is 42.", timeout=TIMEOUT)
