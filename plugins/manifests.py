@@ -1,11 +1,11 @@
-"""Writes everything in the marketplace that is generated: three plugins that differ in where code runs.
+"""Writes what is generated in the marketplace: three plugins that differ in where code runs.
 
     python plugins/manifests.py            writes the files
     python plugins/manifests.py --check    fails if any file differs from what it would write
 
-Each plugin gets its manifests, a README, and copies of the license, the icon and the skill. They are copies because
-`claude plugin validate` follows no symbolic links. The launcher gets the server's first answers and the packages that
-the server needs; `server.json` describes ipybox to the MCP registry.
+Most of a manifest is written by hand; this fills in versions and settings. Each plugin also gets a README (from
+readme.toml), and copies of the license, the icon and the skill. They are copies because `claude plugin validate`
+follows no symbolic links. The launcher gets the server's first answers and the packages that the server needs.
 
 The version is that of pyproject.toml. Claude Code reinstalls a plugin only when its version changes.
 https://code.claude.com/docs/en/plugins-reference
@@ -29,29 +29,15 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from plugins.readme import MODES, Plugin, readme
 from plugins.settings import PluginSetting, settings
 
-#: The name in the MCP registry, which compares it with the comment `mcp-name` of the README on the package index.
-REGISTRY_NAME = "io.github.gradion-ai/ipybox"
-REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-REPOSITORY = "https://github.com/gradion-ai/ipybox"
-HOMEPAGE = "https://gradion-ai.github.io/ipybox/claude-code.html"
-CONTACT = {"name": "Gradion", "url": f"{REPOSITORY}/issues"}
-
-#: Schemas for editors.
-MARKETPLACE_SCHEMA = "https://json.schemastore.org/claude-code-marketplace.json"
-PLUGIN_SCHEMA = "https://json.schemastore.org/claude-code-plugin-manifest.json"
-
-KEYWORDS = ["python", "ipython", "mcp", "code-execution", "code-actions", "tool-use", "sandbox"]
+#: The plugins, by the modes in which their launcher starts ipybox.
+PLUGINS = {"sandbox": "codeact-sandbox", "plain": "codeact-default", "docker": "codeact-docker"}
 
 #: Defaults that the plugins' settings show; all other settings are empty by default.
 DEFAULTS: dict[str, str | bool] = {"approve": "auto", "audit": "full", "resources": False, "sandbox_profile": "default"}
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
-
-#: Seconds that a hook may take; it ends by itself within one.
-NOTICE_TIMEOUT = 5
 
 #: What the packages of ipybox require, and ipybox never uses. ipykernel goes without debugpy if it is not there: no
 #: client of ipybox speaks its protocol. IPython completes without jedi, which needs parso.
@@ -128,120 +114,68 @@ def _needs(name: str, extra: str) -> Iterator[Requirement]:
 def contents() -> dict[str, bytes]:
     """Returns the content of each generated file, by its path in the repository."""
     packages = requirements()
-    texts = {
-        **{path: json.dumps(content, indent=2) + "\n" for path, content in manifests().items()},
-        **{f"{plugin.place}/README.md": _readme(plugin, packages) for plugin in MODES.values()},
-        "plugins/launch/server.json": server_answers(),
-        "plugins/launch/requirements.txt": packages,
-    }
+    found = manifests()
+    texts = {path: json.dumps(content, indent=2) + "\n" for path, content in found.items()}
+    for mode, name in PLUGINS.items():
+        texts[f"plugins/{name}/README.md"] = _readme(mode, found[_manifest(name)], packages)
+    texts |= {"plugins/launch/server.json": server_answers(), "plugins/launch/requirements.txt": packages}
     return {path: text.encode() for path, text in texts.items()} | _copies()
 
 
-def _readme(plugin: Plugin, packages: str) -> str:
+def manifests() -> dict[str, Any]:
+    """Returns the content of each manifest, by its path in the repository: what is there, with what is generated."""
+    registry, marketplace = _read("server.json"), _read(".claude-plugin/marketplace.json")
+    registry |= {"description": _project()["description"], "version": version()}
+    registry["packages"][0]["version"] = _project()["version"]
+    files = {"server.json": registry, ".claude-plugin/marketplace.json": marketplace}
+    entries = {entry["name"]: entry for entry in marketplace["plugins"]}
+    for mode, name in PLUGINS.items():
+        manifest, servers = _read(_manifest(name)), _read(f"plugins/{name}/.mcp.json")
+        config = {option.parameter: _user_config(option.parameter, setting) for option, setting in settings(mode)}
+        manifest |= {"name": name, "version": version(), "userConfig": config}
+        entries[name]["description"] = manifest["description"]
+        options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in settings(mode)]
+        servers["mcpServers"]["ipybox"]["args"] = [LAUNCH, "serve", mode, *options]
+        files |= {_manifest(name): manifest, f"plugins/{name}/.mcp.json": servers}
+    return files
+
+
+def _manifest(name: str) -> str:
+    return f"plugins/{name}/.claude-plugin/plugin.json"
+
+
+def _read(path: str) -> dict[str, Any]:
+    return json.loads((ROOT / path).read_text())
+
+
+def _readme(mode: str, manifest: dict[str, Any], packages: str) -> str:
+    """Returns the README of a plugin, from readme.toml."""
+    texts = tomllib.loads((ROOT / "plugins/readme.toml").read_text())
     on_linux = [line for line in packages.splitlines() if "==" in line and " ; " not in line]
-    return readme(plugin, DEFAULTS, len(on_linux))
+    known = {"name": manifest["name"], "title": manifest["displayName"], "description": manifest["description"]}
+    filled = {key: text.format(**known, count=len(on_linux)) for key, text in {**texts["host"], **texts[mode]}.items()}
+    rows = (_row(DEFAULTS.get(option.parameter, ""), option.parameter, setting) for option, setting in settings(mode))
+    return texts["template"].format(**known, **filled, settings="\n".join(rows))
+
+
+def _row(default: str | bool, parameter: str, setting: PluginSetting) -> str:
+    shown = str(default).lower() if isinstance(default, bool) else default
+    return f"| `{parameter}` | {f'`{shown}`' if shown else 'empty'} | {setting.description} |"
 
 
 def _copies() -> dict[str, bytes]:
     copied = {"LICENSE": "LICENSE", ".claude-plugin/icon.png": ".claude-plugin/icon.png"}
     copied |= {path: path for path in _files("skills/codeact")}
-    return {f"{p.place}/{to}": (ROOT / origin).read_bytes() for p in MODES.values() for origin, to in copied.items()}
+    return {
+        f"plugins/{name}/{to}": (ROOT / origin).read_bytes()
+        for name in PLUGINS.values()
+        for origin, to in copied.items()
+    }
 
 
 def _files(directory: str) -> list[str]:
     found = (path for path in (ROOT / directory).rglob("*") if path.is_file())
     return sorted(str(path.relative_to(ROOT)) for path in found)
-
-
-def manifests() -> dict[str, Any]:
-    """Returns the content of each manifest, by its path in the repository."""
-    files: dict[str, Any] = {".claude-plugin/marketplace.json": _marketplace(), "server.json": registry_entry()}
-    for plugin in MODES.values():
-        files[f"{plugin.place}/.claude-plugin/plugin.json"] = {
-            "$schema": PLUGIN_SCHEMA,
-            "name": plugin.name,
-            "displayName": plugin.title,
-            "version": version(),
-            "description": plugin.description,
-            "author": CONTACT,
-            "homepage": HOMEPAGE,
-            "repository": REPOSITORY,
-            "license": "Apache-2.0",
-            "keywords": KEYWORDS,
-            "userConfig": {
-                option.parameter: _user_config(option.parameter, setting) for option, setting in settings(plugin.mode)
-            },
-        }
-        files[f"{plugin.place}/.mcp.json"] = {"mcpServers": {"ipybox": _server(plugin)}}
-        # In exec form: no shell reads the path of the plugin.
-        hook = {"type": "command", "command": "sh", "args": [LAUNCH, "notice", plugin.mode], "timeout": NOTICE_TIMEOUT}
-        matched = {"matcher": "startup|resume|clear", "hooks": [hook]}
-        files[f"{plugin.place}/hooks/hooks.json"] = {"hooks": {"SessionStart": [matched]}}
-    return files
-
-
-def _marketplace() -> dict[str, Any]:
-    return {
-        "$schema": MARKETPLACE_SCHEMA,
-        "name": "ipybox",
-        "description": "Claude writes Python that calls MCP tools, and ipybox runs it on your machine",
-        "owner": CONTACT,
-        "plugins": [
-            {
-                "name": plugin.name,
-                "source": f"./{plugin.place}",
-                "description": plugin.description,
-                "category": "development",
-                "homepage": HOMEPAGE,
-                "keywords": KEYWORDS,
-            }
-            for plugin in MODES.values()
-        ],
-    }
-
-
-def _server(plugin: Plugin) -> dict[str, Any]:
-    options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in settings(plugin.mode)]
-    return {
-        "type": "stdio",
-        "command": "sh",
-        "args": [LAUNCH, "serve", plugin.mode, *options],
-        # Otherwise the tools are deferred behind a search, which headless runs don't wait for.
-        "alwaysLoad": True,
-        # Shown by `claude plugin validate`. Here rather than in plugin.json, where 2.1.197 refuses it with --strict.
-        "network": {"hosts": list(plugin.hosts)},
-    }
-
-
-def registry_entry() -> dict[str, Any]:
-    """Returns what the MCP registry publishes: how a client installs and starts ipybox.
-
-    https://github.com/modelcontextprotocol/registry, docs/reference/server-json
-    """
-    workspace = {
-        "type": "named",
-        "name": "--workspace",
-        "description": "Directory in which code runs, and which it can change",
-        "format": "filepath",
-        "isRequired": True,
-    }
-    package = {
-        "registryType": "pypi",
-        "identifier": "ipybox",
-        "version": _project()["version"],
-        "runtimeHint": "uvx",
-        "transport": {"type": "stdio"},
-        "packageArguments": [workspace],
-    }
-    return {
-        "$schema": REGISTRY_SCHEMA,
-        "name": REGISTRY_NAME,
-        "title": "ipybox",
-        "description": _project()["description"],
-        "version": version(),
-        "repository": {"url": REPOSITORY, "source": "github"},
-        "packages": [package],
-    }
 
 
 def _user_config(parameter: str, setting: PluginSetting) -> dict[str, Any]:
@@ -270,7 +204,7 @@ def _project() -> dict[str, Any]:
 def main(*, check: bool) -> int:
     """Writes the files and removes those left from earlier, or only reports differences. Returns the exit status."""
     wanted = contents()
-    skills = (path for plugin in MODES.values() for path in _files(f"{plugin.place}/skills"))
+    skills = (path for name in PLUGINS.values() for path in _files(f"plugins/{name}/skills"))
     outdated = [path for path in skills if path not in wanted]
     outdated += [path for path, content in wanted.items() if not _is(ROOT / path, content)]
     for path in outdated:
