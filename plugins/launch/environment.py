@@ -59,8 +59,9 @@ FOREIGN = {
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"),
 }
 
-#: What pip and uv print if they can't reach an index, with the reason at the end of the last such line.
-UNREACHABLE = re.compile(r"after connection broken by '(.*)': |Request failed after|Failed to fetch")
+#: Why pip could not reach an index, which its last line does not say; uv's does, after a line with one of these.
+BROKEN_CONNECTION = re.compile(r"after connection broken by '(.*)': ")
+FAILED_REQUEST = re.compile(r"Request failed after|Failed to fetch")
 
 #: Without links, which may lead elsewhere later.
 PYTHON = os.path.realpath(sys.executable)
@@ -108,21 +109,13 @@ class Environment:
         """Whether it is complete."""
         return (self.directory / READY).exists()
 
-    @property
-    def command(self) -> Path:
-        """The program `ipybox` for people, whose path stays the same for all versions."""
-        return self.directory.parent / "ipybox"
-
     def publish(self) -> None:
-        """Makes `command` run this version."""
-        script = f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -I -m ipybox "$@"\n'
+        """Makes the program `ipybox` for people, whose path is the same for all versions, run this one."""
+        new = self.directory.with_name(f"ipybox.{os.getpid()}")
         with suppress(OSError):  # the server can run without it
-            if self.command.exists() and self.command.read_text() == script:
-                return
-            new = self.command.with_name(f"ipybox.{os.getpid()}")
-            new.write_text(script)
+            new.write_text(f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -I -m ipybox "$@"\n')
             new.chmod(0o755)
-            new.replace(self.command)
+            new.replace(self.directory.with_name("ipybox"))
 
     def claim(self) -> bool:
         """Returns whether it is complete; if so, this process and its successor keep it from being removed."""
@@ -279,15 +272,18 @@ def _run(environment: Environment, lock: int, *command: str) -> None:
 
 def _reason(status: int, said: list[str]) -> str:
     """Returns why a program failed, from its output."""
-    broken = [found for line in said if (found := UNREACHABLE.search(line))]
-    if broken:
-        reason = re.sub("<[^<>]*>: ", "", broken[-1][1]) if broken[-1][1] else said[-1].removeprefix("cause: ")
-        return (
-            f"can't reach the package index ({reason}): check the network, and behind a proxy, set HTTPS_PROXY before "
-            "you start Claude Code"
-        )
-    errors = [line for line in said if "error" in line.lower()] or said
-    return f"exited with status {status}: {' '.join(errors[-1:])}"
+    error = ["no output", *said[-1:], *(line for line in said if "error" in line.lower())][-1]
+    broken = [found[1] for line in said if (found := BROKEN_CONNECTION.search(line))]
+    if broken and "No matching distribution" in error:
+        reason = re.sub("<[^<>]*>: ", "", broken[-1])
+    elif any(map(FAILED_REQUEST.search, said)):
+        reason = said[-1].removeprefix("cause: ")
+    else:
+        return f"exited with status {status}: {error}"
+    return (
+        f"can't reach the package index ({reason}): check the network, and behind a proxy, set HTTPS_PROXY before you "
+        "start Claude Code"
+    )
 
 
 def install_ipybox(environment: Environment) -> None:

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).absolute().parent.parent))
 
-from launch.wire import MAX_LINE, Lines, Message, copy, encoded, members, write
+from launch.wire import Lines, Message, copy, encoded, members, write
 
 #: The server's first responses; a test compares them with the server.
 STATIC = Path(__file__).absolute().with_name("server.json")
@@ -127,9 +127,7 @@ class Relay:
         """Reads messages of the client, and returns whether it is still connected."""
         data = os.read(0, 1 << 16)
         for line in self._client.feed(data):
-            if line is None:
-                self._error(None, INVALID_REQUEST, f"the message is larger than {MAX_LINE:,} bytes")
-            elif line.strip():
+            if line.strip():
                 self._take(line)
         return bool(data)
 
@@ -192,7 +190,7 @@ class Relay:
         assert self._server.stdout is not None
         data = os.read(self._server.stdout.fileno(), 1 << 16)
         for line in self._answers.feed(data):
-            if line is not None and line.strip() and not self._take_answer(line):
+            if line.strip() and not self._take_answer(line):
                 return
         if not data:
             self._fail(None)

@@ -11,39 +11,27 @@ if TYPE_CHECKING:
 else:
     Message = dict
 
-#: Bytes of a message, as in the server.
-MAX_LINE = 128 << 20
-
 
 class Lines:
-    """Cuts bytes into lines; one that is too long is dropped."""
+    """Cuts bytes into lines."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._size = 0
 
-    def feed(self, data: bytes) -> list[bytes | None]:
-        """Returns the lines that are complete with these bytes; None in place of one that is too long."""
-        lines: list[bytes | None] = []
+    def feed(self, data: bytes) -> list[bytes]:
+        """Returns the lines that are complete with these bytes."""
+        lines: list[bytes] = []
         *ends, rest = data.split(b"\n")
         for end in ends:
-            self._add(end)
-            lines.append(None if self._size > MAX_LINE else self.pending)
-            self._parts, self._size = [], 0
-        self._add(rest)
+            lines.append(self.pending + end)
+            self._parts = []
+        self._parts.append(rest)
         return lines
 
     @property
     def pending(self) -> bytes:
         """The beginning of a line that is not complete."""
         return b"".join(self._parts)
-
-    def _add(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > MAX_LINE:
-            self._parts = []
-        else:
-            self._parts.append(part)
 
 
 def members(value: object) -> Message:
