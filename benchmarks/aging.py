@@ -1,6 +1,6 @@
 """Cells and tool calls of an executor that has run many of both, compared with those of a fresh one."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
@@ -40,16 +40,11 @@ def _measured(rounds: int, quick: bool) -> dict[str, dict[Side, list[float]]]:
             count = min(AT_A_TIME, setting.scaled(BEFORE) - first)
             _execute(old, count)
             _call(old, count)
-        return {
-            what: take_turns(setting, _both(partial(measure, count=setting.per_round(count)), fresh, old))
-            for what, measure, count in (("cells", _execute, EXECUTIONS), ("calls", _call, CALLS))
-        }
-
-
-def _both(
-    measure: Callable[[Subject], list[float]], fresh: Subject, old: Subject
-) -> dict[Side, Callable[[], list[float]]]:
-    return {"floor": partial(measure, fresh), "ipybox": partial(measure, old)}
+        measured: dict[str, dict[Side, list[float]]] = {}
+        for what, measure, count in (("cells", _execute, EXECUTIONS), ("calls", _call, CALLS)):
+            work = partial(measure, count=setting.per_round(count))
+            measured[what] = take_turns(setting, {"floor": partial(work, fresh), "ipybox": partial(work, old)})
+        return measured
 
 
 def _execute(subject: Subject, count: int) -> list[float]:

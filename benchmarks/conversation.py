@@ -44,20 +44,14 @@ SKILL = "skill"
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a request holds, by what it is: definitions of tools, notices, and the results of each turn's tools.
+class Conversation:
+    """What each request of a session holds because of a server or a plugin, by what it is.
 
-    Notices are the server's instructions, the skill's line in the list of skills, and the names of deferred tools.
+    That is definitions of tools, notices, and the results of each turn's tools. Notices are the server's instructions,
+    the skill's line in the list of skills, and the names of deferred tools.
     """
 
-    parts: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """What each request of a session holds because of a server or a plugin."""
-
-    requests: Sequence[Cost]
+    requests: Sequence[Mapping[str, int]]
     written: Sequence[int] = ()
     """What the model has written in order to use tools when it gets a request, which no request's cost has."""
 
@@ -80,7 +74,7 @@ class Recorded:
         """Returns what the requests hold."""
         first, *others = self.requests
         notices = _said(first, meter) - _said(self.bare, meter)
-        costs = [Cost({**_defined(first, self.bare, meter), "notices": notices})]
+        costs = [{**_defined(first, self.bare, meter), "notices": notices}]
         results: dict[str, int] = {}
         for request, what in zip(others, self.turns, strict=True):
             shown = sum(meter.text(result.text) for result in request.results)
@@ -89,7 +83,7 @@ class Recorded:
                 results[what] += _said(request, meter)
             else:
                 notices += _said(request, meter)
-            costs.append(Cost({**_defined(request, self.bare, meter), "notices": notices, **results}))
+            costs.append({**_defined(request, self.bare, meter), "notices": notices, **results})
         return Conversation(costs, [_written(request, meter) for request in self.requests])
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from tests.claude.api import Block, Request, Turn, text, tool
 
@@ -18,6 +17,14 @@ SERVER, PLUGIN = "github", "codeact-default"
 SEARCH, LIST = "search_repositories", "list_commits"
 
 Script = dict[str, Turn]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a cell prints that has all that the user asked for: the pattern matches once for each part of the answer."""
+
+    pattern: re.Pattern[str]
+    parts: int
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,7 @@ class Task:
         repositories: How many of those with the most stars.
         commits: How many of the latest commits of each; 0 if the repositories themselves suffice.
         act: The cell of a model that has seen the interfaces.
-        printed: What matches what the cell prints, once for each part of the answer.
-        parts: How many parts the answer has.
+        printed: What the cell prints.
     """
 
     prompt: str
@@ -39,27 +45,12 @@ class Task:
     repositories: int
     commits: int
     act: str
-    printed: re.Pattern[str]
-    parts: int
+    printed: Printed
 
     @property
     def queries(self) -> tuple[str, ...]:
         """What the model searches for: a verb and a noun per step."""
         return ("search repositories", "list commits") if self.commits else ("search repositories",)
-
-
-class Checked(Protocol):
-    """What shows that a cell has printed all that the user asked for."""
-
-    @property
-    def printed(self) -> re.Pattern[str]:
-        """Matches once for each part of the answer."""
-        ...
-
-    @property
-    def parts(self) -> int:
-        """How many parts the answer has."""
-        ...
 
 
 def _find(owner: str, repositories: int) -> str:
@@ -86,8 +77,7 @@ for repo in found.repositories:
     for commit in json.loads(commits):
         print(" ", commit["commit"]["message"].partition("\\n")[0], commit["html_url"])
 """,
-    printed=re.compile(r"/torvalds/[\w-]+/commit/[0-9a-f]{40}"),
-    parts=15,
+    printed=Printed(re.compile(r"/torvalds/[\w-]+/commit/[0-9a-f]{40}"), 15),
 )
 
 #: Results that only code needs to read: the user wants to know three names.
@@ -106,8 +96,7 @@ for repo in found.repositories:
     authors.update(commit["commit"]["author"]["name"] for commit in json.loads(commits))
 print(authors.most_common())
 """,
-    printed=re.compile(r"'(?:Octocat|Ada Example|Bo Sample)', \d+"),
-    parts=3,
+    printed=Printed(re.compile(r"'(?:Octocat|Ada Example|Bo Sample)', \d+"), 3),
 )
 
 #: One call whose result is short: there is nothing for code to save.
@@ -121,8 +110,7 @@ from mcptools.{SERVER} import {SEARCH} as search
 found = search.run_parsed(search.Params(query="user:torvalds", sort="stars", perPage=1))
 print(found.repositories[0].name, found.repositories[0].stars)
 """,
-    printed=re.compile(r"\blinux \d{6}"),
-    parts=1,
+    printed=Printed(re.compile(r"\blinux \d{6}"), 1),
 )
 
 #: Looks at a part of a result before acting on it, as where a model does not know what the tool returns.
@@ -162,7 +150,7 @@ def tool_search(task: Task) -> Script:
 
 def code(task: Task) -> Script:
     """Returns the script of a model that follows the server's instructions, where the server is registered."""
-    return {"search": [cell(_find_tools(task))], "action": _acts(task), "answer": answers(task)}
+    return {"search": [cell(_find_tools(task))], "action": _acts(task), "answer": answers(task.printed)}
 
 
 def code_with_skill(task: Task) -> Script:
@@ -205,13 +193,13 @@ def _acts(task: Task) -> Turn:
     return then(cell(task.act), found=_interfaces(task))
 
 
-def answers(task: Checked) -> Turn:
+def answers(printed: Printed) -> Turn:
     """Answers, having made sure that the cell has printed all that the user asked for."""
 
     def turn(request: Request) -> Sequence[Block]:
         succeeded(request)
-        parts = set(task.printed.findall(_shown(request)))
-        assert len(parts) == task.parts, f"these were printed: {parts}"
+        parts = set(printed.pattern.findall(_shown(request)))
+        assert len(parts) == printed.parts, f"these were printed: {parts}"
         return [ANSWER]
 
     return turn

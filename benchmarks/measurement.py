@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from statistics import median
-from typing import Literal
+from typing import Literal, get_args
 
 #: Who is measured. The floor is the same thing done without ipybox, the peer an earlier ipybox.
 Side = Literal["ipybox", "floor", "peer"]
@@ -15,18 +15,7 @@ Unit = Literal["s", "calls/s", "B", "MiB"]
 Group = Literal["start", "cells", "sessions", "tool calls", "data", "MCP server", "end", "memory", "age", "sandbox"]
 
 #: The order in which results are shown.
-SHOWN: tuple[Group, ...] = (
-    "start",
-    "cells",
-    "sessions",
-    "tool calls",
-    "data",
-    "MCP server",
-    "end",
-    "memory",
-    "age",
-    "sandbox",
-)
+SHOWN: tuple[Group, ...] = get_args(Group)
 
 #: By how much `--quick` divides repetitions and sizes.
 QUICK_DIVISOR = 50

@@ -22,31 +22,12 @@ MOST_OF_PEER = 4
 def measurements() -> list[Measurement]:
     """Returns the measurements of this module. Before kernels were forked, they took the time in brackets."""
     group, floor = "sessions", "jupyter_client"
+    one, cpu = (Limit(plus=0.104, origin="0.4 × 0.26 s"),), (Limit(plus=0.0875, origin="0.35 × 0.25 s"),)
+    many = (Limit(plus=0.96, origin="0.4 × 2.4 s"),)
     return [
-        Measurement(
-            "session",
-            group,
-            "new session to first result",
-            floor,
-            measure_session,
-            (Limit(plus=0.104, origin="0.4 × 0.26 s"),),
-        ),
-        Measurement(
-            "session-cpu",
-            group,
-            "new session, CPU time",
-            floor,
-            measure_cpu,
-            (Limit(plus=0.0875, origin="0.35 × 0.25 s"),),
-        ),
-        Measurement(
-            "sessions",
-            group,
-            f"{MANY} new sessions at once",
-            floor,
-            measure_many,
-            (Limit(plus=0.96, origin="0.4 × 2.4 s"),),
-        ),
+        Measurement("session", group, "new session to first result", floor, measure_session, one),
+        Measurement("session-cpu", group, "new session, CPU time", floor, measure_cpu, cpu),
+        Measurement("sessions", group, f"{MANY} new sessions at once", floor, measure_many, many),
         Measurement(
             "session-memory", group, f"memory per session, with {MANY}", floor, measure_memory, (Limit(plus=25),), "MiB"
         ),

@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks.codegen.corpora import Corpus
 from benchmarks.subject import SubjectError, environment
@@ -23,7 +24,7 @@ _LIMIT = 1800.0
 _IDENTIFY = "import importlib.metadata; print(importlib.metadata.version('datamodel-code-generator'))"
 
 
-class Generator(Protocol):
+class Generator(ABC):
     """Generates packages in `root/mcptools`.
 
     Attributes:
@@ -33,24 +34,22 @@ class Generator(Protocol):
         warnings: What else it said.
     """
 
-    python: str
-    root: Path
-    errors: dict[str, str]
-    warnings: list[str]
-
-    def generate(self, package: str, corpus: Corpus) -> list[float]:
-        """Generates a package and returns the seconds that it took, as the only element."""
-        ...
-
-
-class Ours:
-    """`ipybox.mcp_apigen`, in this process."""
-
-    def __init__(self, root: Path):
-        self.python = sys.executable
+    def __init__(self, python: str, root: Path):
+        self.python = python
         self.root = root
         self.errors: dict[str, str] = {}
         self.warnings: list[str] = []
+
+    @abstractmethod
+    def generate(self, package: str, corpus: Corpus) -> list[float]:
+        """Generates a package and returns the seconds that it took, as the only element."""
+
+
+class Ours(Generator):
+    """`ipybox.mcp_apigen`, in this process."""
+
+    def __init__(self, root: Path):
+        super().__init__(sys.executable, root)
         logging.getLogger("ipybox.mcp_apigen").addHandler(_Notes(self.warnings))
 
     def generate(self, package: str, corpus: Corpus) -> list[float]:
@@ -64,7 +63,7 @@ class Ours:
         return [time.perf_counter() - began]
 
 
-class Peer:
+class Peer(Generator):
     """datamodel-code-generator, in the way of the earlier ipybox.
 
     Attributes:
@@ -75,10 +74,7 @@ class Peer:
     """
 
     def __init__(self, python: str, root: Path):
-        self.python = python
-        self.root = root
-        self.errors: dict[str, str] = {}
-        self.warnings: list[str] = []
+        super().__init__(python, root)
         found = _run(python, ["-c", _IDENTIFY])
         if found.returncode != 0:
             raise SubjectError(f"{python} has no datamodel-code-generator")
@@ -87,13 +83,8 @@ class Peer:
     def generate(self, package: str, corpus: Corpus) -> list[float]:
         """Generates a package tool by tool, in a process of which only this is timed."""
         tools = [
-            {
-                "module": module,
-                "name": tool.name,
-                "description": tool.description,
-                "input": tool.input_schema,
-                "output": tool.output_schema,
-            }
+            {"module": module, "name": tool.name, "description": tool.description}
+            | {"input": tool.input_schema, "output": tool.output_schema}
             for tool, module in zip(corpus.tools, modules_of(corpus), strict=True)
         ]
         answer = ask(self.python, "peer.py", {"root": str(self.root), "package": package, "tools": tools})

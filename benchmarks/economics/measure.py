@@ -113,7 +113,7 @@ def _requests(recorded: Recorded, tokens: Meter) -> list[dict[Part, Size]]:
     measured = recorded.measured(BYTES), recorded.measured(tokens)
     requests: list[dict[Part, Size]] = []
     for number in range(len(recorded.requests)):
-        in_bytes, in_tokens = (each.requests[number].parts for each in measured)
+        in_bytes, in_tokens = (each.requests[number] for each in measured)
         parts: dict[Part, Size] = {}
         for name in in_bytes:
             part = PART_OF.get(name, "results")

@@ -103,22 +103,15 @@ def _losses(data: Economics) -> Iterator[str]:
             lost = [f"{ratio:.1f} × with {count} tools" for count, ratio in ratios.items() if ratio > 1]
             if lost:
                 yield f"- more tokens than {other} for *{task.title}*: {', '.join(lost)}"
-    yield f"- one more request than JSON tools for {_more(data, _requests)}"
-    yield f"- more tokens written by the model than JSON tools for {_more(data, _written)}"
+    yield f"- one more request than JSON tools for {_more(data, lambda session: len(session.requests))}"
+    written = _more(data, lambda session: session.written().tokens)
+    yield f"- more tokens written by the model than JSON tools for {written}"
 
 
 def _more(data: Economics, size: Callable[[Session], int]) -> str:
     """Returns the tasks for which code takes more of something than JSON tools."""
     pairs = {task.title: [data.find(task.name, way, TOOLS) for way in ("code", "JSON tools")] for task in TASKS}
     return ", ".join(f"*{title}*" for title, (code, other) in pairs.items() if size(code) > size(other))
-
-
-def _requests(session: Session) -> int:
-    return len(session.requests)
-
-
-def _written(session: Session) -> int:
-    return session.written().tokens
 
 
 def _total(data: Economics, task: str, way: str, tools: int) -> int:

@@ -1,6 +1,5 @@
 """A plot as SVG of the tokens that each way takes, by the number of tools."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,14 +13,8 @@ from benchmarks.economics.tasks import LOOP, ONE_CALL, Way
 from benchmarks.performance import plots
 
 #: Colors of ways, in a light and a dark scheme, in addition to those of all plots.
-LIGHT = plots.LIGHT | {
-    "JSON tools": "#57606b",
-    "tool search": "#bc4c01",
-}
-DARK = plots.DARK | {
-    "JSON tools": "#adbac7",
-    "tool search": "#db6d28",
-}
+LIGHT = plots.LIGHT | {"JSON tools": "#57606b", "tool search": "#bc4c01"}
+DARK = plots.DARK | {"JSON tools": "#adbac7", "tool search": "#db6d28"}
 
 #: The name and the color of a line.
 LINES: dict[Way, tuple[str, str]] = {
@@ -42,7 +35,8 @@ def growth(data: Economics) -> str:
     Both axes are logarithmic. Each curve ends with its name and its last value.
     """
     with _matplotlib.rc_context({**plots.SETTINGS, "font.size": 12}):
-        canvas = _canvas(4.0)
+        canvas: Any = Figure(figsize=(WIDTH, 4.0))
+        FigureCanvasSVG(canvas)
         for task, title, left in ((LOOP, "loop over 30 repositories", 0.07), (ONE_CALL, "single short call", 0.57)):
             axes = canvas.add_axes((left, 0.15, 0.26, 0.73))
             axes.set_title(f"Tokens for a {title}", loc="left", fontsize=12.5, fontweight="bold", pad=10)
@@ -53,7 +47,7 @@ def growth(data: Economics) -> str:
                 place = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
                 axes.annotate(label, (data.counts[-1], tokens[-1]), color=color, **place)
             _scale(axes, data.counts)
-        return _written(canvas)
+        return plots.written(canvas, LIGHT, DARK)
 
 
 def _scale(axes: Any, counts: Sequence[int]) -> None:
@@ -72,15 +66,3 @@ def _scale(axes: Any, counts: Sequence[int]) -> None:
 
 def _thousands(value: float, _: object) -> str:
     return f"{value / 1000:,g}k"
-
-
-def _canvas(height: float) -> Any:
-    canvas: Any = Figure(figsize=(WIDTH, height))
-    FigureCanvasSVG(canvas)
-    return canvas
-
-
-def _written(canvas: Any) -> str:
-    written = io.StringIO()
-    canvas.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return plots.for_both_schemes(written.getvalue(), LIGHT, DARK)

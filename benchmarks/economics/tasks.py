@@ -10,7 +10,7 @@ from typing import Literal
 from PIL import Image
 
 from benchmarks import example
-from benchmarks.example import SERVER, Script, answers, cell, succeeded, then
+from benchmarks.example import SERVER, Printed, Script, answers, cell, succeeded, then
 from tests.claude.api import Block, Request, text, tool
 from tests.github_server import pick, repositories
 
@@ -47,14 +47,6 @@ class Task:
     make_files: Callable[[Path], None] | None = None
 
 
-@dataclass(frozen=True)
-class Printed:
-    """What the cell of a task prints."""
-
-    printed: re.Pattern[str]
-    parts: int
-
-
 def _github(name: str, title: str, task: example.Task, query: str, use: str) -> Task:
     """Returns a task of `benchmarks.example` with its saved code action."""
 
@@ -65,13 +57,13 @@ def _github(name: str, title: str, task: example.Task, query: str, use: str) -> 
             "code": example.code(task),
             "code, a look first": example.code_with_look(task),
             "code, skill loaded": example.code_with_skill(task),
-            "saved action": _saved(query, use, task),
+            "saved action": _saved(query, use, task.printed),
         }
 
     return Task(name, title, task.prompt, scripts)
 
 
-def _saved(query: str, use: str, expected: example.Checked) -> Script:
+def _saved(query: str, use: str, expected: Printed) -> Script:
     """Returns the script of a later session: finds the saved code action, and uses it."""
     module = re.findall(r"from (gentools[\w.]+) import run", use)[0]
     return {
@@ -81,7 +73,7 @@ def _saved(query: str, use: str, expected: example.Checked) -> Script:
     }
 
 
-def _code(queries: Sequence[str], found: Sequence[str], act: str, expected: example.Checked) -> Script:
+def _code(queries: Sequence[str], found: Sequence[str], act: str, expected: Printed) -> Script:
     listed = ", ".join(f'"{query}"' for query in queries)
     return {
         "search": [cell(f"from ipybox.codeact import tools\nprint(tools({listed}))")],

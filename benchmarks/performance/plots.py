@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from benchmarks.figures import factor
 from benchmarks.measurement import Side
@@ -64,9 +64,7 @@ def plot(rows: Sequence[Row]) -> str:
         for number, row in enumerate(rows):
             place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8}
             axes.text(1.02, number, factor(relative(row, "ipybox")), color=LIGHT["ipybox"], **place)
-        written = io.StringIO()
-        canvas.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return for_both_schemes(written.getvalue(), LIGHT, DARK)
+        return written(canvas, LIGHT, DARK)
 
 
 def relative(row: Row, side: Side) -> float | None:
@@ -94,19 +92,17 @@ def _scale(axes: Any, rows: Sequence[Row]) -> None:
     axes.grid(axis="both", alpha=0.2)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(_times))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g} ×"))
     axes.set_xlabel("ratio on a log scale; left of 1 × is less than without ipybox")
 
 
-def _times(value: float, _: object) -> str:
-    return f"{value:g} ×"
-
-
-def for_both_schemes(svg: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
-    """Adds a style sheet that replaces the colors where the reader has chosen a dark scheme.
+def written(canvas: Any, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
+    """Returns a figure as SVG, whose style sheet replaces the colors where the reader has chosen a dark scheme.
 
     Programs that know no style sheets show the light one.
     """
+    text = io.StringIO()
+    canvas.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     rules = [
         f'[style*="{attribute}: {light[name]}"]{{{attribute}:{dark[name]} !important}}'
         for name in light
@@ -114,6 +110,6 @@ def for_both_schemes(svg: str, light: Mapping[str, str], dark: Mapping[str, str]
     ]
     style = f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
     # What says where the file was made and by what is of no use to readers.
-    svg = re.sub(r"<metadata>.*?</metadata>\n?", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>\n?", "", text.getvalue(), flags=re.DOTALL)
     svg = re.sub(r"[ \t]+\n", "\n", svg)
     return re.sub(r"(<svg[^>]*>)", rf"\g<1>\n {style}", svg, count=1)

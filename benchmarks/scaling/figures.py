@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 FILE = Path(__file__).parents[1] / "scaling.json"
 
 
-class Demand(BaseModel):
+class _Known(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Demand(_Known):
     """CPU time of processes, in seconds.
 
     Attributes:
@@ -16,14 +20,12 @@ class Demand(BaseModel):
         server: Of the MCP server, and of the process that guards it.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     application: float
     code: float
     server: float
 
 
-class Point(BaseModel):
+class Point(_Known):
     """Tool calls of some threads of one kernel.
 
     Attributes:
@@ -32,14 +34,12 @@ class Point(BaseModel):
         call: What a call takes.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     threads: int
     rate: float
     call: Demand
 
 
-class Place(BaseModel):
+class Place(_Known):
     """Kernels of the application's machine (`local`), or of a node, on the same machine here (`engine`).
 
     Attributes:
@@ -48,14 +48,12 @@ class Place(BaseModel):
         output: MB of output in a second.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     points: list[Point]
     megabyte: Demand
     output: float
 
 
-class Figures(BaseModel):
+class Figures(_Known):
     """A measurement.
 
     Attributes:
@@ -67,8 +65,6 @@ class Figures(BaseModel):
         local: Kernels on the application's machine.
         engine: Kernels on a node.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     date: str
     commit: str
@@ -91,6 +87,6 @@ def read_figures(file: Path = FILE) -> Figures:
         OSError: If it can't be read.
     """
     try:
-        return TypeAdapter(Figures).validate_json(file.read_bytes())
+        return Figures.model_validate_json(file.read_bytes())
     except ValidationError as exc:
         raise FiguresError(f"{file}: {exc}") from exc

@@ -1,6 +1,5 @@
 """A plot of a few lines as SVG, which follows the reader's choice between a light and a dark scheme."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from benchmarks.performance.plots import DARK, LIGHT, SETTINGS, for_both_schemes
+from benchmarks.performance.plots import DARK, LIGHT, SETTINGS, written
 
 #: Its annotations are partial.
 _matplotlib: Any = matplotlib
@@ -40,6 +39,4 @@ def plot(title: str, over: str, lines: Sequence[Line]) -> str:
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False)
-        written = io.StringIO()
-        canvas.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return for_both_schemes(written.getvalue(), LIGHT, DARK)
+        return written(canvas, LIGHT, DARK)
