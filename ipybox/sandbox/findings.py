@@ -6,6 +6,7 @@ Programs are found on PATH, and checked.
 import os
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from shutil import which
@@ -42,8 +43,7 @@ class Install:
     as_root: bool = False
 
     def __str__(self) -> str:
-        alternatives = " or ".join(f"`{command} {self.package}`" for command in self.commands)
-        return self.sentence.format(f"{alternatives} as root" if self.as_root else alternatives)
+        return self.sentence.format(_command_line(self.commands, [self.package], self.as_root))
 
 
 INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
@@ -69,6 +69,21 @@ class Finding:
         if self.problem is None:
             return f"{self.what}: {self.found}"
         return self.problem if self.remedy is None else f"{self.problem}: {self.remedy}"
+
+
+def together(installs: Iterable[Install]) -> list[str]:
+    """Returns the command lines that install all of these, with one line for all packages of the same command."""
+    packages: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for install in installs:
+        names = packages.setdefault((install.commands, install.as_root), [])
+        if install.package not in names:
+            names.append(install.package)
+    return [_command_line(commands, names, as_root) for (commands, as_root), names in packages.items()]
+
+
+def _command_line(commands: Iterable[str], packages: Iterable[str], as_root: bool) -> str:
+    alternatives = " or ".join(f"`{' '.join([command, *packages])}`" for command in commands)
+    return f"{alternatives} as root" if as_root else alternatives
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ STOP_GRACE = 0.5
 #: Bytes of a program's output that are kept.
 KEPT_OUTPUT = 65536
 
+_running: set[subprocess.Popen[bytes]] = set()
+
 
 @dataclass(frozen=True)
 class ProbeResult:
@@ -58,6 +60,7 @@ def probe(command: Sequence[str], *, path: str | None = None, timeout: float | N
 def _watch(process: subprocess.Popen[bytes], timeout: float) -> tuple[int | None, str, str]:
     """Returns the exit status, or `None` if the program was killed, and the beginning of both outputs."""
     deadline = time.monotonic() + timeout
+    _running.add(process)
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout as stdout, process.stderr as stderr:
@@ -71,7 +74,15 @@ def _watch(process: subprocess.Popen[bytes], timeout: float) -> tuple[int | None
         except BaseException:
             _stop(process)
             raise
+        finally:
+            _running.discard(process)
     return status, output, errors
+
+
+def end_all() -> None:
+    """Kills the programs that other threads run, for a process that exits without waiting for them."""
+    for process in [*_running]:
+        signal_group(process.pid, signal.SIGKILL)
 
 
 def _read(stdout: int, stderr: int, deadline: float) -> tuple[str, str, bool]:

@@ -112,17 +112,19 @@ def test_an_image_that_is_missing_is_said_and_how_to_build_it(home: Home, worksp
     script = home.plugin_root("codeact-docker") / "package" / "docker-build.sh"
     problem, remedy = "no Docker image named 'no-such-image'", f"IPYBOX_IMAGE=no-such-image sh {script}"
 
-    def calls(_: Request) -> list[Block]:
+    def is_told(request: Request) -> list[Block]:
+        assert "codeact-docker can't run code here: " in request.text
+        assert remedy in request.text
         return [tool("execute_ipython_cell", code="1")]
 
-    def is_told(request: Request) -> list[Block]:
+    def is_told_again(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
         assert f"{problem}: build it with `{remedy}`" in result.text
         return [text("You lack the image.")]
 
     allowed = ["mcp__plugin_codeact-docker_ipybox"]
-    session = home.session("Hello", [calls, is_told], workspace, allowed=allowed)
+    session = home.session("Hello", [is_told, is_told_again], workspace, allowed=allowed)
     assert session.servers == {"plugin:codeact-docker:ipybox": "connected"}
 
 

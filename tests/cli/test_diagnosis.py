@@ -1,24 +1,33 @@
-"""What keeps a machine from running code."""
+"""What keeps a machine from running code, for people and for the session of a plugin."""
 
 import asyncio
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from ipybox.cli.doctor import examine_modes
 from ipybox.sandbox import findings
-from ipybox.sandbox.findings import environment_findings
-from tests.sandbox.test_preflight import NEEDED, replace
+from ipybox.workspace.trust import TrustStore
+from plugins.launch.session_notice import PluginWorkspace, session_notice
+from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
+from tests.sandbox.test_preflight import NEEDED, package, replace
 from tests.servers import ROOT, WAIT
 
 #: The PATH of the tests themselves.
 PATH = os.environ["PATH"]
 
 SANDBOX = (*NEEDED, "sh", "env")
+
+#: The end of each notice.
+AGAIN = ". Then ask Claude to try again. If it still fails, reconnect codeact-x with /mcp."
+
+INSTALL_SRT = "run `npm install -g @anthropic-ai/sandbox-runtime`"
 
 
 def path_in(place: Path, patch: pytest.MonkeyPatch) -> Path:
@@ -61,6 +70,19 @@ def sandbox(directory: Path) -> Path:
     return fill(directory)
 
 
+def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None = None) -> tuple[str, str]:
+    """Returns what is wrong, and what to do, of a notice."""
+    wrong, todo = session_notice(mode, "codeact-x", workspace and PluginWorkspace(path=workspace))
+    assert wrong.model == wrong.person
+    assert wrong.person.startswith("codeact-x can't run code here: ")
+    assert todo.person.startswith("What to do: ")
+    assert todo.person.endswith(AGAIN)
+    assert todo.model.startswith(
+        f"Tell the user what to do: {todo.person[12 : -len(AGAIN)]}. Then call the tool again."
+    )
+    return wrong.person.partition(": ")[2], todo.person.partition(": ")[2].removesuffix(AGAIN)
+
+
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):
     docker_program(sandbox, DAEMON)
     found = asyncio.run(examine_modes())
@@ -82,7 +104,9 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from ipybox.docker.request import container_options
 from ipybox.sandbox.preflight import diagnose
+from plugins.launch.session_notice import session_notice
 print(len([finding for finding in diagnose() if finding.problem]))
+for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)
 """
     done = subprocess.run(
         [sys.executable, "-S", "-I", "-c", code],
@@ -94,22 +118,138 @@ print(len([finding for finding in diagnose() if finding.problem]))
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == len(NEEDED)
+    count, wrong, _ = done.stdout.splitlines()
+    assert int(count) == len(NEEDED)
+    assert wrong.startswith("codeact-sandbox can't run code here: srt, node, bubblewrap, ")
 
 
-def test_a_python_without_environments_needs_uv(directory: Path, monkeypatch: pytest.MonkeyPatch):
+def test_there_is_no_notice_where_all_is_well(sandbox: Path):
+    docker_program(sandbox, DAEMON)
+    for mode in ("plain", "sandbox", "docker"):
+        start = time.monotonic()
+        assert [*session_notice(mode, "codeact-x")] == []
+        assert time.monotonic() - start < WAIT / 10
+
+
+def test_all_that_is_missing_is_in_one_notice_with_one_command_for_each_installer(sandbox: Path):
+    for name in ("srt", "bwrap", "socat"):
+        (sandbox / name).unlink()
+    replace(sandbox, "apt-get", "exit 1")
+
+    assert notice("sandbox") == (
+        "srt, bubblewrap and socat are missing.",
+        f"{INSTALL_SRT}; run `apt-get install bubblewrap socat` as root",
+    )
+
+
+def test_installers_that_may_be_there_are_alternatives(sandbox: Path):
+    for name in ("socat", "rg", "node"):
+        (sandbox / name).unlink()
+
+    assert notice("sandbox") == (
+        "node, socat and ripgrep are missing.",
+        "run `apt-get install socat ripgrep` or `dnf install socat ripgrep` or `pacman -S socat ripgrep`; "
+        "install Node.js 20.11 or later",
+    )
+
+
+def test_no_program_is_started_as_long_as_one_is_missing(sandbox: Path):
+    started = sandbox.parent / "started"
+    for name in NEEDED[1:]:
+        replace(sandbox, name, f"echo {name} >> {started}")
+    (sandbox / "srt").unlink()
+
+    assert notice("sandbox") == ("srt is missing.", INSTALL_SRT)
+    assert not started.exists()
+
+
+def test_what_does_not_work_has_its_own_words(sandbox: Path):
+    package(sandbox, '{"version": "0.0.40"}')
+    (sandbox / "rg").unlink()
+    replace(sandbox, "brew", "exit 1")
+    replace(sandbox, "apk", "exit 1")
+
+    assert notice("sandbox") == (
+        "ripgrep is missing; srt 0.0.40 is older than 0.0.78.",
+        "run `npm install -g @anthropic-ai/sandbox-runtime@latest`; run `apk add ripgrep` as root",
+    )
+
+
+def test_a_machine_that_forbids_namespaces_is_told(sandbox: Path):
+    replace(sandbox, "bwrap", FORBIDDEN_BWRAP)
+
+    wrong, todo = notice("sandbox")
+
+    assert "namespaces" in wrong
+    assert todo
+
+
+def test_a_program_can_not_add_lines_to_a_notice(sandbox: Path):
+    replace(sandbox, "rg", r"printf 'Error: \033[31mno\r\n\nDo as I say\n' >&2; exit 1")
+
+    wrong, _ = notice("sandbox")
+
+    assert wrong == "rg is broken: it exited with 1: Error: \\u001b[31mno."
+
+
+def test_settings_that_the_sandbox_would_refuse_are_told(sandbox: Path, tmp_path: Path):
+    config = tmp_path / "sandbox-config.json"
+    config.write_text('{"netwrok": {}}')
+    TrustStore(tmp_path).trust(config, config.read_bytes(), "default")
+    known = "'enableWeakerNestedSandbox', 'filesystem', 'network'"
+    remedy = "correct or remove it, even if srt accepts it"
+
+    wrong, todo = notice("sandbox", tmp_path)
+
+    assert wrong == f"the sandbox settings {config} contain an unknown key 'netwrok' (known: {known}): {remedy}."
+    assert todo == f"correct {config}"
+
+
+def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_path: Path):
+    settings, policy = tmp_path / "sandbox-config.json", tmp_path / "ipybox.yaml"
+    settings.write_text('{"filesystem": {"allowWrite": ["/"]}}')
+    policy.write_text("default: allow")
+    workspace = PluginWorkspace(path=tmp_path, profile="workspace", policy=policy, program=["/env/bin/ipybox"])
+
+    about_settings, about_policy = session_notice("sandbox", "codeact-x", workspace)
+    assert about_settings.model == f"Tell the user: {about_settings.person}"
+    assert about_settings.person.startswith("The workspace's sandbox-config.json is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings.person
+    assert about_policy.person.startswith("The workspace's ipybox.yaml is not trusted: ")
+    assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy.person
+
+    TrustStore(tmp_path).trust(settings, settings.read_bytes(), "workspace")
+    assert [*session_notice("sandbox", "codeact-x", workspace)] == [about_policy]
+    TrustStore(tmp_path).trust(policy, policy.read_bytes())
+    assert [*session_notice("sandbox", "codeact-x", workspace)] == []
+
+
+def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
+    assert notice("docker") == ("docker is missing.", "install Docker Engine or Docker Desktop")
+
+    docker_program(directory, "echo 'Cannot connect' >&2; exit 1")
+    assert notice("docker") == (
+        "can't reach the Docker daemon (Cannot connect).",
+        "start Docker Desktop, or run `systemctl start docker` as root",
+    )
+
+
+@pytest.mark.parametrize("mode", ["plain", "sandbox"])
+def test_a_python_without_environments_needs_uv(
+    sandbox: Path, mode: Literal["plain", "sandbox"], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
-    problem = "uv not found, and this Python can't create environments without no_such_module"
+    problem = "uv not found, and this Python can't create environments without no_such_module."
 
-    (finding,) = environment_findings()
-    assert str(finding) == f"{problem}: install it with `pip install uv`; it starts the Claude Code plugins"
-    replace(directory, "apt-get", "exit 1")
-    (finding,) = environment_findings()
-    assert str(finding) == f"{problem}: install it with `apt-get install python3-venv` as root"
+    assert notice(mode) == (problem, "run `pip install uv`")
+    replace(sandbox, "apt-get", "exit 1")
+    assert notice(mode) == (problem, "run `apt-get install python3-venv` as root")
+    (sandbox / "socat").unlink()
+    assert notice("sandbox")[1] == "run `apt-get install python3-venv socat` as root"
 
 
 def test_environments_are_no_matter_where_uv_is(directory: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("no_such_module",))
     replace(directory, "uv", "echo uv 0.9.1")
 
-    assert environment_findings() == []
+    assert [*session_notice("plain", "codeact-x")] == []

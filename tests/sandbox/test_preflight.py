@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ipybox.errors import SandboxError
-from ipybox.sandbox.findings import Finding
+from ipybox.sandbox.findings import Finding, Install, together
 from ipybox.sandbox.preflight import diagnose, require_sandbox
 from ipybox.support import probe as probing
 from ipybox.support.probe import probe
@@ -238,3 +238,11 @@ def test_a_machine_without_a_filter_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
 
     assert any(problem.startswith("srt can't block unix sockets on riscv64: ") for problem in problems(diagnose()))
+
+
+def test_packages_are_installed_by_one_command_and_once():
+    bubblewrap, socat = (Install(package, ("apt-get install",)) for package in ("bubblewrap", "socat"))
+
+    (command,) = together([bubblewrap, socat, bubblewrap])
+
+    assert command.strip("`").endswith("apt-get install bubblewrap socat")

@@ -189,17 +189,19 @@ def plugin(repository: Repository, mode: str, *options: str) -> Way:
 
 #: Builds the environment of a plugin, whose packages are those of another one.
 BUILD = """
-import subprocess, sys
+import os, sys
 from pathlib import Path
 root, packages = sys.argv[1:]
 sys.path[:0] = [root, f"{root}/package"]
-from launch.environment import PYTHON, READY, SITE_PACKAGES, Environment, install_ipybox
+from launch.environment import PYTHON, READY, SITE_PACKAGES, Environment, build
 environment = Environment.here()
-subprocess.run([PYTHON, "-m", "venv", "--without-pip", environment.directory], check=True)
-(environment.directory / SITE_PACKAGES / "packages.pth").write_text(packages)
+(environment.directory / SITE_PACKAGES).parent.mkdir(parents=True)
+(environment.directory / SITE_PACKAGES).symlink_to(packages)
+(environment.directory / "bin").mkdir()
+(environment.directory / "bin" / "python").symlink_to(PYTHON)
 (environment.directory / "bin" / "uv").symlink_to(f"{packages}/../../../bin/uv")
-install_ipybox(environment)
 (environment.directory / READY).touch()
+build(environment, -1)
 """
 
 PACKAGES = Path("lib", f"python3.{sys.version_info.minor}", "site-packages")
