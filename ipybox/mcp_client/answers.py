@@ -100,15 +100,18 @@ def hidden_page(page: JSON, version: str) -> JSON:
     listed, cursor = page.get("tools"), page.get("nextCursor")
     if not isinstance(listed, list | None):
         return page
+    found: list[_Found] = []
+    tools: list[JSON] = []
     # Servers in Go send null for an empty list.
-    found = [_usable(given, version, number) for number, given in enumerate(cast("list[Any]", listed or []), 1)]
+    for number, given in enumerate(cast("list[Any]", listed or []), 1):
+        tool, remark = _usable(given, version, number)
+        found.append((tool, remark))
+        # From these, the SDK takes the headers of calls.
+        if version in MODERN_PROTOCOL_VERSIONS and tool is not None and x_mcp_header_map(tool.input_schema):
+            tools.append({"name": tool.name, "inputSchema": tool.input_schema})
     if not isinstance(cursor, str | None):
         found.append((None, "the tool list is incomplete: the server's cursor for the next page is not a string"))
         cursor = None
-    tools: list[JSON] = []
-    for tool, _ in found if version in MODERN_PROTOCOL_VERSIONS else ():
-        if tool is not None and x_mcp_header_map(tool.input_schema):  # from which the SDK takes the headers of calls
-            tools.append({"name": tool.name, "inputSchema": tool.input_schema})
     required = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
     return {**required, "tools": tools, **({"nextCursor": cursor} if cursor else {}), "_meta": {_HIDDEN: found}}
 
