@@ -3,9 +3,9 @@
     python plugins/manifests.py            writes the files
     python plugins/manifests.py --check    fails if any file differs from what it would write
 
-Most of a manifest is written by hand; this fills in versions and settings. Each plugin also gets a README (from
-readme.toml), and copies of the license, the icon and the skill. They are copies because `claude plugin validate`
-follows no symbolic links. The launcher gets the server's first answers and the packages that the server needs.
+Most of a manifest is written by hand; this fills in versions and settings (from settings.toml). Each plugin also gets
+a README (from readme.toml), and copies of the license, the icon and the skill. They are copies because `claude plugin
+validate` follows no symbolic links. The launcher gets the server's first answers and the packages that it needs.
 
 The version is that of pyproject.toml. Claude Code reinstalls a plugin only when its version changes.
 https://code.claude.com/docs/en/plugins-reference
@@ -29,13 +29,11 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from plugins.settings import PluginSetting, settings
+from ipybox.cli.option import Option
+from ipybox.cli.option_table import OPTIONS
 
 #: The plugins, by the modes in which their launcher starts ipybox.
 PLUGINS = {"sandbox": "codeact-sandbox", "plain": "codeact-default", "docker": "codeact-docker"}
-
-#: Defaults that the plugins' settings show; all other settings are empty by default.
-DEFAULTS: dict[str, str | bool] = {"approve": "auto", "audit": "full", "resources": False, "sandbox_profile": "default"}
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
@@ -131,10 +129,10 @@ def manifests() -> dict[str, Any]:
     entries = {entry["name"]: entry for entry in marketplace["plugins"]}
     for mode, name in PLUGINS.items():
         manifest, servers = _read(_manifest(name)), _read(f"plugins/{name}/.mcp.json")
-        config = {option.parameter: _user_config(option.parameter, setting) for option, setting in settings(mode)}
+        config = {option.parameter: _user_config(setting) for option, setting in _settings(mode)}
         manifest |= {"name": name, "version": version(), "userConfig": config}
         entries[name]["description"] = manifest["description"]
-        options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in settings(mode)]
+        options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in _settings(mode)]
         servers["mcpServers"]["ipybox"]["args"] = [LAUNCH, "serve", mode, *options]
         files |= {_manifest(name): manifest, f"plugins/{name}/.mcp.json": servers}
     return files
@@ -154,13 +152,13 @@ def _readme(mode: str, manifest: dict[str, Any], packages: str) -> str:
     on_linux = [line for line in packages.splitlines() if "==" in line and " ; " not in line]
     known = {"name": manifest["name"], "title": manifest["displayName"], "description": manifest["description"]}
     filled = {key: text.format(**known, count=len(on_linux)) for key, text in {**texts["host"], **texts[mode]}.items()}
-    rows = (_row(DEFAULTS.get(option.parameter, ""), option.parameter, setting) for option, setting in settings(mode))
+    rows = (_row(option.parameter, setting) for option, setting in _settings(mode))
     return texts["template"].format(**known, **filled, settings="\n".join(rows))
 
 
-def _row(default: str | bool, parameter: str, setting: PluginSetting) -> str:
-    shown = str(default).lower() if isinstance(default, bool) else default
-    return f"| `{parameter}` | {f'`{shown}`' if shown else 'empty'} | {setting.description} |"
+def _row(parameter: str, setting: dict[str, Any]) -> str:
+    default = json.dumps(setting["default"]).strip('"')
+    return f"| `{parameter}` | {f'`{default}`' if default else 'empty'} | {setting['description']} |"
 
 
 def _copies() -> dict[str, bytes]:
@@ -178,14 +176,16 @@ def _files(directory: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
-def _user_config(parameter: str, setting: PluginSetting) -> dict[str, Any]:
-    default = DEFAULTS.get(parameter, "")
-    return {
-        "type": "boolean" if isinstance(default, bool) else "string",
-        "title": setting.title,
-        "description": setting.description,
-        "default": default,
-    }
+def _settings(mode: str) -> list[tuple[Option, dict[str, Any]]]:
+    """Returns the options that the plugin of this mode has as settings, in the order of the command line."""
+    known = tomllib.loads((ROOT / "plugins/settings.toml").read_text())
+    shown = ((option, known[option.parameter]) for option in OPTIONS if option.parameter in known)
+    return [(option, setting) for option, setting in shown if mode in setting.get("only", PLUGINS)]
+
+
+def _user_config(setting: dict[str, Any]) -> dict[str, Any]:
+    kind = "boolean" if isinstance(setting["default"], bool) else "string"
+    return {"type": kind} | {key: setting[key] for key in ("title", "description", "default")}
 
 
 def version() -> str:
