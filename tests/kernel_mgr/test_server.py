@@ -432,15 +432,16 @@ async def test_a_kernel_whose_client_did_not_wait_for_the_answer_ends(tmp_path: 
         KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as client,
         gateway.endpoint.session() as session,
     ):
-        claimed = kernels()
+        earlier = kernels()
         (template,) = (pid for pid in servers.descendants() - before if "ipybox.guest.template" in command_of(pid))
         os.kill(template, signal.SIGSTOP)
         with pytest.raises(TimeoutError):
             await session.post("/api/kernels", json={"name": "python3"}, timeout=aiohttp.ClientTimeout(0.2))
         os.kill(template, signal.SIGCONT)
         async with session.post("/api/kernels", json={"name": "python3"}) as response:  # it is started after that one
-            claimed |= {pid for pid in kernels() if (await response.json())["id"] in command_of(pid)}
-        assert (await servers.until_dead(kernels() - claimed, WAIT), len(claimed)) == (set(), 2)
+            kernel_id = (await response.json())["id"]
+        (claimed,) = (pid for pid in kernels() if kernel_id in command_of(pid))
+        assert await servers.until_dead(kernels() - earlier - {claimed}, WAIT) == set()
         assert (await client.execute("1")).text == "1"
 
 
