@@ -41,13 +41,13 @@ class ExecutorConfig:
         kernel_env: Environment variables for the kernel, which does not inherit those of this process.
         images_dir: Directory for images that code displays; `images` in the working directory by default.
         approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
-        connect_timeout: Seconds in which an MCP server must start and answer.
-        kernel_init_timeout: Seconds in which a new kernel must start and answer.
+        connect_timeout: Seconds for an MCP server to start and answer.
+        kernel_init_timeout: Seconds for a new kernel to start and answer.
         engine: Where kernels run, by default on this machine: the name of an engine in the user's `engines.yaml`
             (`docs/other-machines.md`), or a command, as a list, that runs `python -m ipybox.node` on another machine,
             such as one with `srun`. With an engine, this process imports no module from the working directory after
             the first start, and tool calls need a seal.
-        queue_timeout: Seconds in which an engine must provide a node.
+        queue_timeout: Seconds for an engine to provide a node.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. After the first start, this process
             imports no module from places that code can write, such as the working directory.
         sandbox_config: A sandbox settings file in srt's format, or the name of a profile: `default` or `workspace`
@@ -79,19 +79,19 @@ class ExecutorConfig:
             whenever a server starts.
         tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
             `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
-        preload: Modules, such as `["pandas"]`, that every kernel has imported from its start (Linux). Kernels share
+        preload: Modules to preload in every kernel, such as `["pandas"]` (Linux). Kernels share
             their memory, and importing them takes no time. They come from the environment or installed packages, not
             from the working directory. A module that can't be imported, starts threads or opens descriptors is not
             preloaded; the first result has a notice about it.
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
-            about a third of the time. It has no session's token or variables, counts for no limit, and takes about
-            20 MiB. The gateway makes it at its start, and when all its kernels are idle.
-        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`, which notes that
-            the oldest outputs are dropped. With 0, nothing is kept, and no notebook can be made.
+            about a third of the time. It has no session's token or variables, doesn't count towards limits, and takes
+            about 20 MiB. The gateway makes it at its start, and when all its kernels are idle.
+        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`, which says if the
+            oldest outputs were dropped. With 0, nothing is kept, and no notebook can be made.
 
     Raises:
         PolicyError: If the policy can't be read or is wrong.
-        TypeError: If an option is of a wrong type.
+        TypeError: If an option has the wrong type.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
             `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, `preload` names no
             module, or an option does not apply to kernels of an engine.

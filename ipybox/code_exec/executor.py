@@ -104,7 +104,7 @@ class CodeExecutor:
 
     @property
     def name(self) -> str | None:
-        """The name in the audit log: that given to `sibling`, or `default` for an executor that is no sibling."""
+        """The name in the audit log: the name given to `sibling`, or `default`."""
         return self._recorder.name
 
     @property
@@ -192,7 +192,7 @@ class CodeExecutor:
         await self.stop()
 
     async def reset(self) -> None:
-        """Replaces the kernel by a new one and stops the MCP servers, which start again at their next call.
+        """Replaces the kernel with a new one and stops the MCP servers, which start again at their next call.
 
         Code that is being executed fails. The reset goes on if the caller is cancelled.
 
@@ -206,8 +206,8 @@ class CodeExecutor:
         """Returns another executor, to use concurrently: it has its own kernel, state, turns and MCP servers.
 
         It has the same options, and shares the gateway process: it takes about 19 MiB of memory on Linux (36 elsewhere)
-        instead of 130, or 210 with a sandbox. So siblings run in one sandbox and share its limits. With an engine, each
-        has a job, a node and limits of its own. They start and stop in any order. The audit log contains the name.
+        instead of about 90, or 150 with a sandbox. So siblings run in one sandbox and share its limits. With an engine,
+        each has a job, a node and limits of its own. They start and stop in any order. The audit log contains the name.
         """
         sibling = CodeExecutor.__new__(CodeExecutor)
         sibling._wire(self._config, self._recorder.named(name), self)
@@ -253,7 +253,7 @@ class CodeExecutor:
                 running, it is an `ExecutionTimeoutError`, with the output so far, as in `CodeExecutionError`.
             RuntimeError: If the executor is not running.
             TypeError: If an argument is of a wrong type.
-            ValueError: If the timeout is not positive, or a name in `variables` or `env` is not possible.
+            ValueError: If the timeout is not positive, or a name in `variables` or `env` is invalid.
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
         self._kernel.check_running()
@@ -270,7 +270,7 @@ class CodeExecutor:
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
-        """Executes code; yields each tool call that no policy decides on for approval, and last the result.
+        """Executes code; yields each tool call that no policy decides on for approval, and finally the result.
 
         A tool call waits until the consumer accepts or rejects its request, at any time and in any order. If the
         iteration ends early, the code is interrupted as soon as the generator is closed. Python closes it immediately

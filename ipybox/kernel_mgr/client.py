@@ -148,7 +148,7 @@ class KernelClient:
         await self._tasks.finish(self._disconnect())
 
     async def reset(self) -> None:
-        """Replaces the kernel by a new one; a running execution fails. The reset goes on if the caller is cancelled.
+        """Replaces the kernel with a new one; a running execution fails. The reset goes on if the caller is cancelled.
 
         Raises:
             RuntimeError: If not connected to a gateway.

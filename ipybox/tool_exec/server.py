@@ -57,7 +57,7 @@ class ToolServer:
         port: The port to listen on, or None for no port; 0 picks a free one.
         approval_required: Whether the application must accept each call.
         approval_timeout: Seconds until an approval request expires; None for no limit.
-        connect_timeout: Seconds in which an MCP server must start and answer.
+        connect_timeout: Seconds for an MCP server to start and answer.
         log_to_stderr: Whether ipybox's log also goes to this process's stderr.
         log_level: Level of that log.
         sealed_workspace: A workspace. If given, calls from a kernel must carry a seal of their server's parameters for

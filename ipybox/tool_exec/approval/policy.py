@@ -60,7 +60,7 @@ class ApprovalPolicy:
 
     Args:
         text: YAML, as `ipybox.tool_exec.approval.rules` describes it. By default, every call needs a request.
-        workspace: The directory that relative paths mean, by default the working directory.
+        workspace: The base of relative paths, by default the working directory.
         source: The name of the text in messages.
         untrusted: Why the rules can only deny. Calls that they allow then need a request.
 
@@ -92,7 +92,7 @@ class ApprovalPolicy:
 
         Args:
             path: The file.
-            workspace: The directory that relative paths mean, by default the working directory.
+            workspace: The base of relative paths, by default the working directory.
             store: Decides whether a file in the workspace is trusted. Without it, the caller vouches for the file.
 
         Raises:

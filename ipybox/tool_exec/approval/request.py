@@ -45,7 +45,7 @@ class ApprovalRequest:
         tool_name: Name of the tool.
         server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
         output_mark: The mark in the kernel's output that follows the output before the call, or 0.
-        id: A name for the request that no other one has.
+        id: A unique name for the request.
         created_at: When it was made, in UTC.
         expires_at: When it expires, in UTC; None if it does not.
         state: `pending` until it ends: `accepted`, `rejected` (also if its approver failed), `expired`, or `cancelled`
@@ -119,7 +119,7 @@ class ApprovalRequest:
         return await self._answer(ApprovalDecision(False, by, reason))
 
     async def decided(self) -> ApprovalDecision:
-        """Waits until the request ends, and returns the decision, by whatever part of the application it was made.
+        """Waits until the request ends, and returns the decision, whichever part of the application made it.
 
         A request that ends without one, because it expires or its call ends, counts as a decision against the call.
         """
