@@ -36,8 +36,8 @@ LOAD, RETURN, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x54, 0x15, 0
 #: System calls with their numbers on x86_64 and aarch64; first those that are called here or depend on arguments.
 CLONE, CLONE3, IOCTL, SOCKET, SOCKETPAIR = (56, 220), (435, 435), (16, 29), (41, 198), (53, 199)
 CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
-#: System calls that change the process with an id, where 0 is the caller. For other processes they fail with EPERM:
-#: sessions run as one user, so that each could change the others and the gateway.
+#: System calls that change the process with a given id, where 0 is the caller. For other processes they fail with
+#: EPERM: sessions run as one user, so each could change the others and the gateway.
 PRLIMIT64, SETPRIORITY, IOPRIO_SET = (302, 261), (141, 140), (251, 30)
 SCHED_SETAFFINITY, SCHED_SETATTR, SCHED_SETSCHEDULER = (203, 122), (314, 274), (144, 119)
 FCNTL = (72, 25)
@@ -93,7 +93,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     # A handle opens a file of a file system without a path, and so bypasses mounts.
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
-    # Large or seldom used parts of the kernel with a history of exploits.
+    # Large or rarely used parts of the kernel with a history of exploits.
     "modify_ldt": (154, None),
     "perf_event_open": (298, 241),
     "fanotify_init": (300, 262),
@@ -102,7 +102,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-    # Administration of the machine, and its log. Reading the clock's state (adjtimex) stays, setting it does not.
+    # Administration of the machine, and its log. Reading the clock's state (adjtimex) is allowed, setting it is not.
     "syslog": (103, 116),
     "acct": (163, 89),
     "settimeofday": (164, 170),
@@ -128,7 +128,7 @@ TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 #: A lease or (since Linux 6.19, also on a directory) a delegation of a file of the same user, wherever it is: until it
 #: ends, after 45 s, another program that opens the file to write waits.
 F_SETLEASE, F_SETDELEG = 1024, 1040
-#: Everything else is seldom used code of the kernel, or leads out: AF_UNIX to programs of the host whose sockets are
+#: Everything else is rarely used kernel code, or leads out: AF_UNIX to programs of the host whose sockets are
 #: in sight, AF_VSOCK from a virtual machine to its host. Pairs of AF_UNIX sockets are allowed.
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 #: Both ends of a pair of these are bound to each other; a datagram socket can send to any path.
@@ -159,7 +159,7 @@ Leaf: TypeAlias = tuple[int, list[Instruction]]
 def confine() -> None:
     """Removes capabilities, keys and dangerous system calls from this process and its future children, permanently.
 
-    Threads that exist already get the filter, too, but keep their capabilities and keyring; call it before any starts.
+    Existing threads also get the filter, but keep their capabilities and keyring; call it before any starts.
 
     Raises:
         OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
@@ -201,7 +201,7 @@ def program(machine: str) -> list[Instruction]:
     streams = _if(1, IF_EQUAL, (SOCK_STREAM, SOCK_SEQPACKET), mask=SOCK_TYPE_MASK, then=ALLOWS, otherwise=DENIES)
     # The ordinary policy changes nothing. Libraries set it for their threads, and libzmq aborts if that fails.
     ordinary = _if(1, IF_EQUAL, (SCHED_OTHER,), then=ALLOWS, otherwise=DENIES)
-    # Of other processes, it may only read limits: both halves of the address of new ones are null.
+    # It may only read other processes' limits: both halves of the address of new limits are null.
     reads = _if(2.5, IF_EQUAL, (0,), then=ALLOWS, otherwise=DENIES)
     reads = _if(2, IF_EQUAL, (0,), then=reads, otherwise=DENIES)
     special: dict[tuple[int, int | None], list[Instruction]] = {

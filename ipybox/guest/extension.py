@@ -46,7 +46,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
     """Lets the control thread finish the request to shut down, before ipykernel's own handler stops output.
 
-    Otherwise the thread would wait ten seconds for output that never comes, and the exit for the thread.
+    Otherwise the thread would wait ten seconds for output that never comes, and the exit would wait for the thread.
     """
     if shell.exit_now and kernel.control_thread is not None:
         kernel.control_thread.join(EXIT_GRACE)

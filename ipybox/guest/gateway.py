@@ -4,8 +4,8 @@ Its standard input is the link to the application (`ipybox.guest.protocol`): eac
 there as a descriptor, and end of file tells it to end, with all its kernels. Code in the kernels reaches the
 application's tool server through a loopback port; this process gives the listening socket to the application.
 
-In sandbox mode, it first gives up what it does not need. It imports the gateway while the template process, which it
-forks, imports what kernels need.
+In sandbox mode, it first drops privileges that it does not need. It imports the gateway while the template process,
+which it forks, imports what kernels need.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def take_environment(runtime_dir: Path) -> dict[str, str]:
     file.unlink()
     with suppress(OSError):  # there is no /proc
         if os.readlink("/proc/self") != str(os.getpid()):  # it is that of another namespace
-            # The processes of joblib would look for themselves there, and fail: it runs its jobs one by one.
+            # joblib's processes would look for themselves there, and fail: it runs its jobs one by one.
             environment.setdefault("JOBLIB_MULTIPROCESSING", "0")
     return environment
 

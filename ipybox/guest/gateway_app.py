@@ -1,4 +1,4 @@
-"""The Jupyter Kernel Gateway inside the gateway process: it listens on no port, its connections come over the link."""
+"""The Jupyter Kernel Gateway inside the gateway process: it listens on no port; connections arrive over the link."""
 
 import logging
 import os
@@ -71,7 +71,7 @@ class GuestGatewayApp(KernelGatewayApp):
             self._end()
 
     def _end(self) -> None:
-        """Ends this process with all its kernels, immediately: the application is gone or requests it."""
+        """Ends this process with all its kernels immediately, because the application is gone or requests it."""
         kill_descendants()
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
         os._exit(0)
@@ -123,7 +123,7 @@ def unix_sockets_work(directory: str) -> bool:
 
 def run_gateway(link: socket.socket, runtime_dir: str, log_level: str) -> None:
     """Runs the gateway until the link is closed."""
-    # Jupyter's own gateway has this warning, too: its kernel managers emit no events.
+    # Jupyter's own gateway also causes this warning: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
     cast(Any, MainKernelHandler).on_finish = discard_unclaimed
     app = GuestGatewayApp()

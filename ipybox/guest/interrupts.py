@@ -1,8 +1,8 @@
 """Makes each interrupt (SIGINT) of a cell take effect.
 
-Python runs the handler of a signal between two of its own instructions. A signal that comes just before a system call
-does not end that call: a cell would sleep on. Therefore the gateway interrupts the calls of the main thread again, a
-few times (`ipybox.guest.provisioner`). In a finalizer or a callback of a weak reference, Python only reports a
+Python runs the handler of a signal between two of its own instructions. A signal that arrives just before a system call
+does not end that call: a cell would keep sleeping. Therefore the gateway interrupts the calls of the main thread again,
+a few times (`ipybox.guest.provisioner`). In a finalizer or a callback of a weak reference, Python only reports a
 KeyboardInterrupt: `KernelClient` sends another one.
 
 In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt where it

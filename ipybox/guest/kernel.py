@@ -34,7 +34,7 @@ from ipybox.support.gc_pause import gc_paused
 
 # The debugger takes a fifth of the imports, opens a port, and is not offered to people who join.
 with gc_paused(own=True), missing("debugpy"):
-    # For its effect: it notes that debugpy is missing.
+    # Imported for its effect: it records that debugpy is missing.
     from ipykernel import debugger as _debugger  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from ipykernel import kernelapp
     from ipykernel.iostream import IOPubThread
@@ -104,7 +104,7 @@ class PrivateIOPubThread(IOPubThread):
 
 
 class GuestKernel(IPythonKernel):
-    """Replies to each execution, and then reports to be idle, even if ipykernel fails outside of the user's code."""
+    """Replies to each execution, and then reports that it is idle, even if ipykernel itself fails."""
 
     shell_class = Type(ZMQInteractiveShell)
     compiler_class = Type(GuestCompiler)
@@ -182,7 +182,7 @@ class GuestKernel(IPythonKernel):
 
 
 class GuestProfileDir(ProfileDir):
-    """The directory of IPython's own files: no other directories are made in it, as nothing reads them."""
+    """The directory of IPython's own files: no other directories are made in it, because nothing reads them."""
 
     def _mkdir(self, path: str, mode: int | None = None) -> bool:
         return False
@@ -202,7 +202,7 @@ class GuestKernelApp(IPKernelApp):
         """Sets ports and keys, without the file: kernels of other sessions can read and write that one.
 
         Raises:
-            ValueError: If there is no key, so that the kernel would run code for anybody.
+            ValueError: If there is no key: the kernel would run code for anybody.
         """
         if not self.connection["key"]:
             raise ValueError("the gateway sent no key")
@@ -260,7 +260,7 @@ class GuestKernelApp(IPKernelApp):
 
 
 def pack_json(message: object) -> bytes:
-    """Returns a message part as JSON, also where its text holds a lone surrogate, which UTF-8 can't encode.
+    """Returns a message part as JSON, even if its text contains a lone surrogate, which UTF-8 can't encode.
 
     NaN and the like become text. jupyter_client does the same, but with a warning, which would be output of the cell.
     """
@@ -294,7 +294,7 @@ def kernel_config() -> Config:
 
 
 def read_line(stream: BinaryIO) -> bytes:
-    """Returns the next message; ends this process if the gateway does not need the kernel anymore, or has ended."""
+    """Returns the next message; ends this process if the gateway no longer needs the kernel, or has ended."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         os._exit(0)
@@ -307,7 +307,7 @@ def main(connection: dict[str, Any], output: KernelOutput, session_stream: Binar
     die_with_parent(int(parent_pid))
     isolate_process()
     limit_process(memory=int(memory) or None, processes=int(processes) or None)
-    # IPython recommends `exit` where that is what has ended the cell.
+    # IPython recommends `exit` even where `exit` ended the cell.
     warnings.filterwarnings("ignore", message="To exit: use")
     # An interrupt may come between the call of this coroutine and its first step: the cell's error says enough.
     warnings.filterwarnings("ignore", message=r"coroutine '\w+\.run_cell_async' was never awaited")

@@ -72,7 +72,7 @@ class KernelOutput:
         self._moved = self._stream = 0
 
     def add(self, frames: Frames) -> None:
-        """Copies a message that is about to be sent; of one that is too large or has buffers, its first parts."""
+        """Copies a message that is about to be sent, or the first parts of one that is too large or has buffers."""
         lengths = [*map(len, frames)]
         if sum(lengths) > MAX_MESSAGE or {*map(type, frames)} != {bytes}:
             frames, lengths = frames[:PARTS], lengths[:PARTS]
@@ -80,7 +80,7 @@ class KernelOutput:
             self._add(frames, lengths, self._stream)
 
     def read(self, name: str) -> bytes:
-        """Returns what the pipe of a stream holds, which is kept until the stream's next message."""
+        """Returns the content of a stream's pipe, which is kept until the stream's next message."""
         with self._lock:
             self._copies[_MOVED : _MOVED + self._moved] = bytes(self._moved)
             self._moved, self._stream = _PIPE_BYTES, 1 + STREAMS.index(name)
@@ -109,7 +109,7 @@ class KernelOutput:
 
 @dataclass(frozen=True)
 class Remains:
-    """What a dead kernel has left. All of it is as untrusted as other output."""
+    """What a dead kernel left behind. All of it is as untrusted as other output."""
 
     #: Its last messages, which may have arrived.
     messages: list[list[bytes]]
@@ -137,14 +137,14 @@ class LastOutput:
             raise
 
     def send(self, channel: socket.socket) -> None:
-        """Sends the descriptors to the kernel, of which this process then keeps those to read."""
+        """Sends the descriptors to the kernel; this process then keeps only the ends to read."""
         socket.send_fds(channel, [_MESSAGE], self._fds)
         for fd in self._fds[2::2]:
             os.close(fd)
         self._fds[1:] = self._fds[1::2]
 
     def read(self) -> Remains:
-        """Returns what the kernel has left; call it when the kernel has died."""
+        """Returns what the kernel left behind; call it when the kernel has died."""
         file, *pipes = self._fds
         messages: list[list[bytes]] = []
         read = dict.fromkeys(STREAMS, b"")

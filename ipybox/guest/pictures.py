@@ -19,7 +19,7 @@ PNG = "image/png"
 PLOTLY = "application/vnd.plotly.v1+json"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
-#: The classes of charts of altair, whose displays do not contain their data.
+#: The classes of altair's charts, whose displays do not contain their data.
 CHARTS = [(f"altair.vegalite.v{version}.api", "TopLevelMixin") for version in (5, 6)]
 
 #: Widgets of one cell whose text is updated.
@@ -38,13 +38,13 @@ class GuestDisplayFormatter(DisplayFormatter):
 
 
 def chart_picture(chart: Any) -> bytes | None:
-    """Returns a chart of altair as a PNG; None without vl-convert, or if it fails."""
+    """Returns an altair chart as a PNG; None without vl-convert, or if it fails."""
     file = io.BytesIO()
     return file.getvalue() if _made("vl_convert", lambda: chart.save(file, format="png")) else None
 
 
 def with_picture(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the forms of a display, of a figure of plotly with a PNG, if kaleido can make it."""
+    """Returns the forms of a display, with a PNG for a plotly figure if kaleido can make it."""
     if PLOTLY not in data or PNG in data or "plotly" not in sys.modules:
         return data
     made: list[bytes] = []
@@ -67,14 +67,14 @@ def _made(package: str, make: Callable[[], object]) -> bool:
 
 
 class ShownWidgets:
-    """The widgets that a cell displays: their texts, such as that of a progress bar, as they are at its end."""
+    """The widgets that a cell displays, with their final texts, such as a progress bar's."""
 
     def __init__(self) -> None:
         #: By the id of a widget's model, that of its display.
         self._shown: dict[str, str] = {}
 
     def note(self, data: Mapping[str, Any], transient: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Notes a display, and returns its transient data."""
+        """Records a display, and returns its transient data."""
         view: Any = data.get(WIDGET)
         if not isinstance(view, dict) or len(self._shown) >= MAX_WIDGETS:
             return transient

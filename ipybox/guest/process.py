@@ -1,4 +1,4 @@
-"""What gateway, template and kernel do to their own processes.
+"""What the gateway, the template and kernels do to their own processes.
 
 The application recognizes kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), the gateway
 their children by the id in their environments (`ipybox.guest.strays`). /proc shows the memory in which a program found
@@ -23,7 +23,7 @@ PR_SET_PDEATHSIG = 1
 #: The exit status of an interrupted program, as shells report it.
 INTERRUPTED = 130
 
-#: Bytes that the command line of a kernel may be longer than those of its program and its directory together.
+#: Bytes by which a kernel's command line may be longer than its program and its directory together.
 COMMAND_SPACE = 256
 
 #: The kernel id in the environment of the template; each kernel id is as long as this one.
@@ -70,7 +70,7 @@ def end_child(error: BaseException | None) -> NoReturn:
 
 
 def status_of(error: BaseException | None) -> int:
-    """Returns the exit status of a program that ends with this error; a text as the status is printed, as by Python."""
+    """Returns the exit status of a program that ends with this error; a text as the status is printed."""
     match error:
         case None | SystemExit(code=None):
             return 0
@@ -94,8 +94,8 @@ def limit_process(*, memory: int | None = None, processes: int | None = None) ->
     Args:
         memory: Bytes of private memory. It counts from the allocation on, used or not, thread stacks (8 MiB each)
             included; reserved address space and shared memory don't count. macOS does not enforce it.
-        processes: Processes that the monitor allows: a coarse second line against a fork bomb that is faster. Use it in
-            a sandbox only: elsewhere it would count all processes of the user.
+        processes: Processes that the monitor allows: a coarse second defense against a fork bomb that outruns it. Use
+            it in a sandbox only: elsewhere it would count all processes of the user.
     """
     _lower(resource.RLIMIT_CORE, 0)
     if memory is not None:

@@ -1,4 +1,4 @@
-"""How the gateway starts kernel processes, notices their end, and leaves nothing of them behind.
+"""How the gateway starts kernel processes, notices their end, and leaves nothing behind.
 
 Kernels are forked off the template (`ipybox.guest.template`). Without one, each is a new program. Both are children of
 the gateway.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Seconds after an interrupt when the kernel is poked. On a busy machine, it may stay just before a call for long.
 POKES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
-#: The process ids of all kernels that were not waited for yet.
+#: The process ids of all kernels that have not been waited for.
 running: set[int] = set()
 
 
@@ -68,7 +68,7 @@ class KernelProvisioner(LocalProvisioner):
 
     @property
     def is_current(self) -> bool:
-        """Whether the kernel runs, with the modules that a new one would have."""
+        """Whether the kernel is running, with the same modules as a new kernel."""
         # The thread that waits for its end may not have noticed it yet.
         process, template = self.process, self.parent.template
         if template is None or not isinstance(process, ForkedProcess):
@@ -76,7 +76,7 @@ class KernelProvisioner(LocalProvisioner):
         return process.runs and template.is_current(process)
 
     async def hand_over(self, environment: dict[str, str]) -> None:
-        """Lets the kernel go on as that of a session, with its variables."""
+        """Assigns the kernel to a session, with the session's variables."""
         await self._send(environment)
         self._close_channel()
 

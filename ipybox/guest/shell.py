@@ -1,4 +1,4 @@
-"""The kernel's IPython shell, which shows errors whatever user code has done to them and to the streams."""
+"""The kernel's IPython shell, which shows errors whatever user code did to them and to the streams."""
 
 import os
 import shlex
@@ -46,7 +46,7 @@ class GuestDisplayHook(ZMQShellDisplayHook):
     """Shows the value of a cell, even if its code has left a closed stream."""
 
     def quiet(self) -> bool:
-        """Whether the cell ends with a semicolon. IPython looks in its history, which does not store ipybox's cells."""
+        """Whether the cell ends with a semicolon. IPython would look in its history, which is empty."""
         hook, shell = cast(Any, self), cast(Any, self).shell
         return hook.semicolon_at_end_of_expression(shell.transform_cell(shell.current_cell))
 
@@ -179,14 +179,14 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         self.enable_gui(line.strip() or None)
 
     def _pip(self, line: str) -> None:
-        """Runs pip as IPython does, but does not advise to restart the kernel, which is not needed."""
+        """Runs pip as IPython does, but does not advise restarting the kernel, which isn't necessary."""
         cast(Any, self).system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Runs an event loop between cells, or stops it.
 
         Raises:
-            UsageError: If it is that of a GUI toolkit: ipykernel would report it in the next cell's output.
+            UsageError: If it is a GUI toolkit's: ipykernel would report it in the next cell's output.
         """
         if gui is not None and gui.startswith(GUI_TOOLKITS):
             raise UsageError(f"can't use the {gui} event loop: a kernel has no display")

@@ -1,7 +1,7 @@
 """Asks the application before code starts a program: `!command`, `%%bash`, `subprocess` and the like.
 
 A shell escape (`!command`, `x = !command`, `!!command`, `%sx`, `%system`, `%%bash` and other script magics) asks with
-its own text, and what it starts then asks no more. All other starts of programs ask where Python announces them, in an
+its own text; what it then starts doesn't ask again. All other starts of programs ask where Python announces them, in an
 audit hook (PEP 578), so that it holds for every thread and for forked children. An audit hook can't be removed.
 
 This is guest code, and a convenience: code that avoids it, with `ctypes` for example, has the rights of the kernel.
@@ -50,7 +50,7 @@ _approved: ContextVar[bool] = ContextVar("approved", default=False)
 
 
 class _Expanded(str):
-    """A command in which the variables were replaced already."""
+    """A command whose variables have already been replaced."""
 
 
 def control_commands(shell: Any, *, escape_only: bool) -> None:
@@ -71,7 +71,7 @@ class CommandGate:
 
     @contextmanager
     def escape(self, tool_name: str, command: Command) -> Generator[None]:
-        """Asks about a shell escape; what is started in the context asks no more.
+        """Asks about a shell escape; what is started in the context doesn't ask again.
 
         Raises:
             ShellCommandError: If it is not approved.

@@ -1,4 +1,4 @@
-"""A spare kernel, which is forked when the gateway starts, and while it is idle, so that no session or reset waits.
+"""A spare kernel, forked when the gateway starts and while it is idle, so that sessions and resets need not wait.
 
 It gets its token only when it is used (`ipybox.guest.template`). Before, the gateway does not list it.
 """
@@ -15,7 +15,7 @@ QUIET = 0.25
 
 
 class Spare:
-    """Keeps one kernel ready (a `GuestKernelManager`), and makes another one after that was taken, when it is idle."""
+    """Keeps one kernel ready (a `GuestKernelManager`), and replaces it when the gateway is idle."""
 
     def __init__(self, make: Callable[[], Awaitable[Any]], discard: Callable[[Any], Awaitable[object]]):
         self._make = make
@@ -34,7 +34,7 @@ class Spare:
             self._timer = loop.call_later(QUIET, self._start_if_quiet)
 
     async def take(self) -> Any:
-        """Returns the spare kernel, or None without one. A kernel that is not as a new one would be is discarded."""
+        """Returns the spare kernel, or None without one. An outdated kernel is discarded."""
         making, self._making = self._making, None
         kernel = None if making is None else await making
         if kernel is None or kernel.is_current:

@@ -17,7 +17,7 @@ Gateway (`ipybox.guest.template_client`) and template talk over a `SOCK_SEQPACKE
 - template → gateway, when it has imported its modules: those of PROBLEMS, with the reason.
 - gateway → template, with one end of a stream socket pair: the command line of a new kernel. The template forks, and
   answers with the id of the new process as soon as that is a child of the gateway, or with why the fork failed.
-- gateway → template, without a descriptor: MODULES to import anew, because their packages have changed.
+- gateway → template, without a descriptor: MODULES to import again, because their packages have changed.
 
 Only the new process reads the stream, so that no secret of a kernel is ever in the memory of the template and of later
 kernels. A kernel that is a program reads the same from its standard input (`ipybox.guest.kernel`).
@@ -171,7 +171,7 @@ def become_template(
 
 
 def at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that count when a process starts."""
+    """Returns the variables that matter when a process starts."""
     return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
 
 
@@ -226,7 +226,7 @@ def end_kernel(template: int) -> None:
 def execute(
     control: socket.socket, environment: dict[str, str], modules: Sequence[str], problems: dict[str, str]
 ) -> NoReturn:
-    """Replaces this process by a new template with other modules."""
+    """Replaces this process with a new template with other modules."""
     control.set_inheritable(True)
     arguments = [*sys.orig_argv[:6], ",".join(modules), json.dumps(problems), *sys.argv[5:]]
     os.execve(sys.executable, arguments, environment)
@@ -256,8 +256,8 @@ def serve(control: socket.socket, environment: dict[str, str]) -> tuple[socket.s
 def fork_orphan(command: list[str]) -> int:
     """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
 
-    It shows its command line before it is adopted: else the application could take it for a process that has left its
-    kernel.
+    It shows its command line before it is adopted: otherwise the application could take it for a process that has left
+    its kernel.
 
     Raises:
         OSError: If it can't be forked.
@@ -309,7 +309,7 @@ def renew_secrets() -> None:
         random.seed()
     for package in ("multiprocessing", "multiprocess"):  # of the standard library, and of pathos
         if (process := sys.modules.get(f"{package}.process")) is not None:
-            # Who has it can run code in programs that listen for processes.
+            # Whoever has it can run code in programs that listen for processes.
             process.current_process().authkey = os.urandom(32)
 
 

@@ -17,7 +17,7 @@ from ipybox.guest.template import MAX_BYTES
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for an answer of the template. Clients wait twice as long.
+#: Seconds to wait for the template's answer. Clients wait twice as long.
 FORK_TIMEOUT = 10.0
 
 #: Seconds that the first kernel waits until the template has imported its modules.
@@ -81,11 +81,11 @@ class KernelTemplate:
         self._ready = False
         #: Seconds that a kernel waits for that: only the first one does.
         self._patience = IMPORT_TIMEOUT
-        #: The modules that were to be preloaded and are not, with the reason (`ipybox.guest.protocol`).
+        #: The modules that could not be preloaded, with the reason (`ipybox.guest.protocol`).
         self.not_preloaded: dict[str, str] = {}
 
     async def fork(self, command: list[str]) -> ForkedProcess | None:
-        """Returns a new process, which waits for its request; None if it can't be forked, or the template imports yet.
+        """Returns a new process, which waits for its request; None if it can't be forked, or not yet.
 
         Register the process before you await anything, because other children of the gateway are reaped.
         """
@@ -150,7 +150,7 @@ class KernelTemplate:
         return ForkedProcess(answer, ours, self._imported)
 
     def is_current(self, process: ForkedProcess) -> bool:
-        """Whether a process has the modules that a new one would have: packages may have been installed since."""
+        """Whether a process has the same modules as a new one: packages may have been installed since."""
         return not self._preload or process.imported == self._installed()
 
     def _installed(self) -> tuple[int, int] | None:

@@ -43,7 +43,7 @@ def error_content(error: VariableError) -> dict[str, Any]:
 
 @contextmanager
 def environment(variables: dict[str, str]) -> Generator[None]:
-    """Sets environment variables, and restores them at the end, also if code has changed them."""
+    """Sets environment variables, and restores them at the end, even if code has changed them."""
     environ = os.environ  # code may replace it
     read_zone = time.tzset if "TZ" in variables else do_nothing  # the C library reads it only when it is asked to
     before = {name: environ.get(name) for name in variables}

@@ -1,4 +1,4 @@
-"""A tool result as code in the kernel gets it: text, with images shown in the cell and other data saved to files.
+"""A tool result as code in the kernel receives it: text, with images shown in the cell and other data saved to files.
 
 Files are in `toolfiles/` of the kernel's working directory, which git ignores, named by their tool and numbered:
 `get_chart-001.svg`. Other threads and kernels may write there at the same time. A link in its place is not followed.

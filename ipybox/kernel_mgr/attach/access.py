@@ -1,4 +1,4 @@
-"""Which requests a `KernelRelay` accepts: those with its token, and none of a web page."""
+"""Which requests a `KernelRelay` accepts: requests with its token, but none from a web page."""
 
 import hmac
 from urllib.parse import urlsplit

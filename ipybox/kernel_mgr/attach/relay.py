@@ -1,12 +1,12 @@
-"""Lets Jupyter clients of a person use one running kernel, over a loopback port with a token.
+"""Lets a person's Jupyter clients use one running kernel, over a loopback port with a token.
 
     JupyterLab, VS Code ── HTTP, WebSocket ── KernelRelay ── WebSocket ── kernel gateway ── kernel
                            token                             private socket
 
 Clients see a Jupyter server with a single kernel, which runs already. The relay answers their requests itself: only
 messages to the kernel, and interrupts, reach the gateway. A client that starts a kernel joins this one, because
-JupyterLab uses no kernel of a gateway that it did not start. No client can restart the kernel, and one that ends it
-only leaves it.
+JupyterLab uses no kernel of a gateway that it did not start. No client can restart the kernel; a client that ends it
+only disconnects.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ IDLE_TIMEOUT = 30 * 60.0
 #: Seconds between pings that detect clients which are gone.
 HEARTBEAT = 30.0
 
-#: Bytes of the largest message of a client, and the number of concurrent clients.
+#: Bytes of a client's largest message, and the number of concurrent clients.
 MAX_CLIENT_MESSAGE = 16 << 20
 MAX_CLIENTS = 16
 
@@ -80,7 +80,7 @@ class KernelRelay:
 
     Args:
         name: The name that clients show.
-        cells: Notes the cells that clients send.
+        cells: Records the cells that clients send.
         confined: Whether the kernel runs in a sandbox. Clients then get text and images only.
         on_presence: Called with True when the first client connects, and with False when the last one has gone.
     """
@@ -153,7 +153,7 @@ class KernelRelay:
         """Ignores messages: as a listener, it waits only for the end of the kernel."""
 
     def lose(self, reason: str) -> None:
-        """Notes that the kernel has ended."""
+        """Records that the kernel has ended."""
         self._end(reason.removesuffix(" while the code ran"))
 
     def _end(self, reason: str) -> None:
@@ -302,7 +302,7 @@ async def _close(client: web.WebSocketResponse) -> None:
 
 
 def _refused(request: ClientMessage) -> str:
-    """Returns the reply to a request that the kernel does not get."""
+    """Returns the reply to a request that the kernel does not receive."""
     msg_type = f"{request.type.removesuffix('_request')}_reply"
     header = {**request.header, "msg_id": uuid.uuid4().hex, "msg_type": msg_type}
     content: dict[str, Any] = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
