@@ -15,7 +15,6 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 SUBJECTS = Path(__file__).parent / "subjects"
@@ -60,13 +59,11 @@ class Subject:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         assert self._process.stdout is not None
         self.end_input()
         try:
-            self._process.wait(LIMIT if exc is None else 5)
+            self._process.wait(LIMIT if exc_type is None else 5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -189,19 +189,17 @@ def plugin(repository: Repository, mode: str, *options: str) -> Way:
 
 #: Builds the environment of a plugin, whose packages are those of another one.
 BUILD = """
-import os, sys
+import subprocess, sys
 from pathlib import Path
 root, packages = sys.argv[1:]
 sys.path[:0] = [root, f"{root}/package"]
-from launch.environment import PYTHON, READY, SITE_PACKAGES, Environment, build
+from launch.environment import PYTHON, READY, SITE_PACKAGES, Environment, install_ipybox
 environment = Environment.here()
-(environment.directory / SITE_PACKAGES).parent.mkdir(parents=True)
-(environment.directory / SITE_PACKAGES).symlink_to(packages)
-(environment.directory / "bin").mkdir()
-(environment.directory / "bin" / "python").symlink_to(PYTHON)
+subprocess.run([PYTHON, "-m", "venv", "--without-pip", environment.directory], check=True)
+(environment.directory / SITE_PACKAGES / "packages.pth").write_text(packages)
 (environment.directory / "bin" / "uv").symlink_to(f"{packages}/../../../bin/uv")
+install_ipybox(environment)
 (environment.directory / READY).touch()
-build(environment, -1)
 """
 
 PACKAGES = Path("lib", f"python3.{sys.version_info.minor}", "site-packages")
