@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.cli.command import ipybox
 from ipybox.code_exec import ExecutorConfig
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.mcp_client.oauth.params import OAuthParams
@@ -38,6 +39,11 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 DOCS = ROOT / "docs"
 #: Pages whose scripts other tests run.
 ELSEWHERE = {DOCS / f"{name}.md" for name in ("audit", "quickstart", "sdk", "claude-code")}
+#: Options of other programs that sentences name.
+OPTIONS_OF_OTHERS = {
+    *("--build-arg", "--force-reinstall", "--index-url", "--job-name", "--label", "--mem", "--ntasks", "--target"),
+    "--time",
+}
 #: A script, and the output that the page shows for it.
 SCRIPT = re.compile(
     r"^```python\n(.*?)^```$(?:\n+(?:[^`#\n][^\n]*\n\n)?^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
@@ -145,6 +151,17 @@ def test_commands_that_are_shown_have_options_that_exist(tmp_path: Path):
     assert len(commands) > 20
     for command in commands:
         parsed([re.sub(r"^(--workspace=)?(/|~/)[^=]*$", rf"\g<1>{tmp_path}", word) for word in command])
+
+
+def test_options_that_sentences_name_exist():
+    pages = [page.read_text() for page in (ROOT / "README.md", *DOCS.glob("*.md"))]
+    named = {option for page in pages for option in re.findall(r"`(--[a-z-]+)", page)}
+    with ipybox.make_context("ipybox", ["serve"]) as context:
+        commands = [ipybox.get_command(context, name) for name in ipybox.list_commands(context)]
+    known = {name for command in commands if command for option in command.params for name in option.opts}
+
+    assert len(named) > 30
+    assert named - known - OPTIONS_OF_OTHERS == set()
 
 
 def test_mcp_tools_have_the_parameters_that_are_shown(tmp_path: Path):
