@@ -10,6 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
+from ipybox.remote.wire import connection
 from ipybox.remote.wire.connection import WINDOW, Connection
 from ipybox.remote.wire.stream import Stream, StreamClosedError
 
@@ -90,7 +91,21 @@ async def test_end_of_the_connection_ends_its_streams(ends: Ends):
     assert await theirs.receive() == b""
 
 
-async def test_a_flood_of_small_frames_leaves_the_event_loop_to_others(ends: Ends):
+async def test_the_last_output_of_a_peer_that_has_exited_is_read():
+    (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
+    os.write(write_there, b"last words")
+    os.close(write_there)
+    os.close(read_there)
+    read = bytearray()
+    client = Connection(client=True)
+    await client.open(read_here, write_here, read.extend)
+    async with asyncio.timeout(WAIT):
+        await client.closed.wait()
+    assert read == b"last words"
+
+
+async def test_a_flood_of_small_frames_leaves_the_event_loop_to_others(ends: Ends, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "COSTLY", 0.0)
     reading = cast(Any, ends.client)._reading
     ends.client.data_received(b"\0\0\0\x04\0\0\0\0\0" * 7000)  # settings
     assert not reading.is_reading()

@@ -52,6 +52,9 @@ MAX_HEADERS: Final = 8 << 10
 COSTLY: Final = 0.02
 REST: Final = 4
 
+#: Seconds to read what a peer has sent before it stopped reading.
+LAST_OUTPUT: Final = 1.0
+
 #: Bytes that wait to be written when writers wait, too, and when the peer counts as one that does not read at all.
 WRITE_BUFFER: Final = 1 << 20
 MAX_WRITE_BUFFER: Final = 64 << 20
@@ -270,6 +273,10 @@ class Connection(asyncio.Protocol):
         self._lost += 1
         if self._lost == 2:
             self._written.set()
+        elif not self.closed.is_set() and (self._reading is None or not self._reading.is_closing()):
+            # A peer that has exited reads nothing more, but its last output may not be read yet.
+            asyncio.get_running_loop().call_later(LAST_OUTPUT, self._end)
+            return
         self._end()
 
     def pause_writing(self) -> None:
