@@ -1,4 +1,4 @@
-"""Executes code in an IPython kernel of a gateway, which the client creates and deletes.
+"""Executes code in an IPython kernel that it creates on a gateway.
 
 Each `CodeExecutor` uses one client. `RemoteKernel` manages the kernel itself; `Execution` tracks one execution.
 """
@@ -73,7 +73,7 @@ class KernelClient:
         check_seconds("kernel_init_timeout", kernel_init_timeout)
         endpoint = endpoint or Endpoint("kernel-gateway", host, port)
         heartbeat = None if endpoint.dial is not None else ping_interval
-        #: The kernel on its gateway, for clients of other people.
+        #: The kernel on its gateway, for attaching a person's clients.
         self.remote_kernel: Final = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
         self._channels = self.remote_kernel.channels
         self._late = LateOutput()
@@ -83,7 +83,7 @@ class KernelClient:
         self._displays = DisplayDirectory(self.images_dir, untrusted_root, workspace)
         self._turn = DeadlineLock()
         self._tasks = TaskSet()
-        #: Held while the kernel is created, replaced or deleted, each of which runs to its end.
+        #: Held while the kernel is created, replaced or deleted; each of these runs to completion.
         self._lifecycle = asyncio.Lock()
         self._recovery: asyncio.Task[str] | None = None
 
@@ -148,7 +148,7 @@ class KernelClient:
         await self._tasks.finish(self._disconnect())
 
     async def reset(self) -> None:
-        """Replaces the kernel with a new one; a running execution fails. The reset goes on if the caller is cancelled.
+        """Replaces the kernel with a new one; a running execution fails. Cancelling the caller does not stop the reset.
 
         Raises:
             RuntimeError: If not connected to a gateway.
@@ -159,15 +159,15 @@ class KernelClient:
     async def replace_kernel(self, unless_ended: Execution | None = None) -> bool:
         """Replaces the kernel as `reset` does, in the task of the caller, who does not cancel it.
 
-        Does nothing, and returns False, if the execution `unless_ended` has ended: a reset may have replaced its
-        kernel, and nobody wants to lose the new one.
+        Does nothing and returns False if the execution `unless_ended` has ended: a reset may already have replaced its
+        kernel.
         """
         async with self._lifecycle:
             if unless_ended is not None and unless_ended.ended.is_set():
                 return False
             if self.remote_kernel.session is None:
                 raise RuntimeError("not connected to a kernel: call connect() first")
-            if self._channels.alive:  # else this replaces a kernel that has died, whose last output the next result has
+            if self._channels.alive:  # the next result includes the last output of a kernel that died
                 self._late.clear()
             try:
                 await self.remote_kernel.replace("the kernel was reset while the code ran")
@@ -177,7 +177,7 @@ class KernelClient:
             return True
 
     async def recovered(self) -> None:
-        """Waits until an execution that is being interrupted, if any, has ended, possibly by a restart."""
+        """Waits until no execution is being interrupted; the kernel may have been restarted."""
         if self._recovery is not None:
             await asyncio.shield(self._recovery)
 
@@ -261,7 +261,7 @@ class KernelClient:
     ) -> None:
         """Sends a request and waits until its execution has ended; interrupts it at the deadline.
 
-        Sending goes on if the caller is cancelled: a part of the request may have left already.
+        Sending continues if the caller is cancelled, because part of the request may already have been sent.
         """
         if self._recovery is not None:
             try:
@@ -284,15 +284,15 @@ class KernelClient:
         self._channels.forget(execution.msg_id)
 
     async def _output(self, execution: Execution) -> ExecutionResult:
-        """Saves the displays of the cell, and returns its whole output; a notice reports if saving fails."""
+        """Saves the cell's displays and returns its output, with a notice if saving fails."""
         saved = await self._displays.save(execution.outputs.outputs())
         outputs, notices = tuple(saved.outputs), [*execution.outputs.notices(), *saved.notices]
         return ExecutionResult(text_of_all(outputs), saved.images, saved.image_data, saved.files, notices, outputs)
 
     async def _recover(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
-        """Interrupts an execution or restarts its kernel, also if this task is cancelled; returns the outcome.
+        """Interrupts an execution or restarts its kernel, even if this task is cancelled; returns the outcome.
 
-        It does not wait until it is clear whether a gateway that does not answer is lost.
+        Does not wait for the probe of a gateway that stopped answering.
         """
         self._recovery = recovery = asyncio.create_task(self._interrupt(execution, sending))
         silent = asyncio.create_task(self.remote_kernel.silent.wait())

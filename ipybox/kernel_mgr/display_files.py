@@ -1,4 +1,4 @@
-"""Saves the images and other forms of displays as files, within limits, because code can display anything."""
+"""Saves images and other forms of displays as files, within limits because code can display anything."""
 
 import asyncio
 import binascii
@@ -22,11 +22,11 @@ from ipybox.support.outputs import Display, Stream
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
 
-#: Maximum number of files per cell that are not images, and of their characters together.
+#: Maximum number of non-image files per cell, and of their characters in total.
 MAX_FILES = 20
 MAX_FILE_CHARS = 16 << 20
 
-#: Bytes of the images of one cell that are also kept in memory.
+#: Maximum bytes of one cell's images that are also kept in memory.
 MAX_IMAGE_DATA = 64 << 20
 
 #: Images are decoded in pieces of this many characters, so that none blocks the event loop. A multiple of 4.
@@ -37,7 +37,7 @@ _SAVED_TYPES = {**IMAGE_TYPES, **FILE_TYPES, **BASE64_TYPES}.keys()
 
 
 class _Form(NamedTuple):
-    """A form of a display that becomes a file; `number` is the display's position among the outputs."""
+    """A form of a display to save as a file; `number` is the display's index in the outputs."""
 
     number: int
     suffix: str
@@ -47,7 +47,7 @@ class _Form(NamedTuple):
 
 @dataclass
 class SavedOutputs:
-    """The outputs of a cell, whose displays name the files that they were saved in: see `ExecutionOutput`."""
+    """A cell's outputs, whose displays list their saved files: see `ExecutionOutput`."""
 
     outputs: list[Stream | Display]
     images: list[Path] = field(default_factory=list[Path])
@@ -57,11 +57,11 @@ class SavedOutputs:
 
 
 class DisplayDirectory:
-    """The directory for the files of displays, which is created when the first one is saved.
+    """The directory for saved displays, created on first use.
 
     Args:
         untrusted_root: A directory that code can write: links there are not followed.
-        workspace: If the directory lies in it, it is not created after the workspace was deleted.
+        workspace: If it contains the directory and was deleted, the directory is not created again.
     """
 
     def __init__(self, path: Path, untrusted_root: Path | None, workspace: Path | None):
@@ -71,14 +71,14 @@ class DisplayDirectory:
         self._base = workspace if in_workspace else None
 
     async def save(self, outputs: list[Stream | Display]) -> SavedOutputs:
-        """Saves the displays among the outputs of one cell; notices report what was not saved."""
+        """Saves the displays in one cell's outputs; notices report what was not saved."""
         for output in outputs:
             if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
                 return await asyncio.to_thread(self.save_displays, outputs)
-        return SavedOutputs(outputs)  # as after most cells
+        return SavedOutputs(outputs)  # the usual case
 
     def save_displays(self, outputs: list[Stream | Display]) -> SavedOutputs:
-        """As `save`, but blocks. Git ignores a directory that is created in the workspace."""
+        """Like `save`, but blocks. Makes Git ignore a directory that it creates in the workspace."""
         saved, forms, omitted, broken = SavedOutputs([*outputs]), list[_Form](), 0, 0
         for number, output in enumerate(outputs):
             if isinstance(output, Display):
@@ -109,7 +109,7 @@ class DisplayDirectory:
 
 
 def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:
-    """Returns the forms that become files, and how many do not because of the limits."""
+    """Returns the forms to save, and how many the limits exclude."""
     chosen: list[_Form] = []
     room, count, omitted = MAX_FILE_CHARS, 0, 0
     for form in forms:
@@ -123,7 +123,7 @@ def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:
 
 
 def _write(forms: Iterable[_Form], directory: Directory, path: Path, saved: SavedOutputs) -> int:
-    """Writes the forms of displays to new files, and returns how many images are damaged."""
+    """Writes the forms to new files and returns the number of broken images."""
     room, broken = MAX_IMAGE_DATA, 0
     for form in forms:
         is_text = form.suffix in FILE_TYPES.values()

@@ -1,4 +1,4 @@
-"""The forms of a display: which text stands for it, and which of its forms become files. Pure functions.
+"""Selects the text that represents a display, and the forms of it to save as files. Pure functions.
 
 Any value may arrive, because code can send messages itself.
 """
@@ -15,14 +15,14 @@ from ipybox.support.outputs import Clear, Display, Result, Stream
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
-#: Other forms of a display that become files, with their suffixes: texts, and base64.
+#: Other forms that become files, with their suffixes: first text, then base64.
 FILE_TYPES = {"text/html": ".html", "image/svg+xml": ".svg", "text/latex": ".tex", "application/json": ".json"}
 BASE64_TYPES = {"image/gif": ".gif", "image/webp": ".webp", "application/pdf": ".pdf"}
 
 #: Forms that replace an uninformative `text/plain`, most readable first.
 TEXT_TYPES = ("text/markdown", "text/latex", "application/json")
 
-#: Names of other forms in the line that stands for them; the line names the first form that a display has.
+#: Names of forms, for the line that represents a display without text. The first matching one is used.
 NAMES = {
     "application/vnd.plotly.v1+json": "plotly figure",
     "application/vnd.bokehjs_exec.v0+json": "bokeh figure",
@@ -34,7 +34,7 @@ NAMES = {
     "application/javascript": "JavaScript",
 }
 
-#: The packages with which figures get a PNG (`ipybox.guest.pictures`).
+#: The packages that render figures as PNG (`ipybox.guest.pictures`).
 PACKAGES = {"plotly figure": "kaleido and Chrome", "Vega chart": "vl-convert-python"}
 
 # The text of IPython's display objects is only their class; the text of figures is their size.
@@ -64,7 +64,7 @@ def text_of_all(outputs: Iterable[Stream | Display]) -> str | None:
     pieces: list[str] = []
     for output in outputs:
         if text := text_of(output):
-            # A display has its own lines.
+            # A display starts on a new line.
             if isinstance(output, Display) and pieces and not pieces[-1].endswith("\n"):
                 pieces.append("\n")
             pieces.append(text)
@@ -75,7 +75,7 @@ def text_of_all(outputs: Iterable[Stream | Display]) -> str | None:
 
 
 def text_of(output: Stream | Display | Clear) -> str:
-    """Returns the text that stands for an output; a display has lines of its own, an image and a `Clear` no text."""
+    """Returns the text of an output: whole lines for a display, empty for an image and a `Clear`."""
     if isinstance(output, Stream):
         return output.text
     text = "" if isinstance(output, Clear) else _text_form(output)
@@ -83,7 +83,7 @@ def text_of(output: Stream | Display | Clear) -> str:
 
 
 def image_of(display: Display) -> tuple[str, str] | None:
-    """Returns the suffix and the base64 text of the image; several formats of one image are one image."""
+    """Returns the suffix and base64 text of the image, in its first available format."""
     for mime, suffix in IMAGE_TYPES.items():
         if text := _base64_of(display, mime):
             return suffix, text
@@ -91,12 +91,12 @@ def image_of(display: Display) -> tuple[str, str] | None:
 
 
 def has_broken_image(display: Display) -> bool:
-    """Returns whether there is a text where an image should be, but no base64 text."""
+    """Returns whether the display contains an image that is not valid base64."""
     return any(display.data.get(mime) for mime in IMAGE_TYPES) and image_of(display) is None
 
 
 def files_of(display: Display) -> Iterator[tuple[str, str]]:
-    """Yields the suffixes and texts of the other forms that become files; those of `BASE64_TYPES` are base64."""
+    """Yields the suffix and text of each other form that becomes a file; base64 for `BASE64_TYPES`."""
     for mime, suffix in FILE_TYPES.items():
         text = _form(display.data, mime)
         if text and not (mime == "text/html" and _adds_nothing(text, display.data)):
@@ -107,18 +107,18 @@ def files_of(display: Display) -> Iterator[tuple[str, str]]:
 
 
 def object_of(value: object) -> dict[str, Any]:
-    """Returns an object of a message; an empty one in place of any other value."""
+    """Returns the value if it is a JSON object, otherwise an empty dict."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def joined(value: object, between: str = "") -> str:
-    """Returns a text of a message, for which the notebook format allows a list of lines; empty for any other value."""
+    """Returns a text, which the notebook format also allows as a list of lines; empty for other values."""
     lines = cast(list[object], value) if isinstance(value, list) else [value]
     return between.join(line for line in lines if isinstance(line, str))
 
 
 def _base64_of(display: Display, mime: str) -> str:
-    """Returns a form as base64; an empty text if it can't be base64."""
+    """Returns a form's base64 text; empty if it can't be base64."""
     text: str = display.data.get(mime, "")
     if "\n" in text:
         text = text.replace("\n", "")
@@ -137,12 +137,12 @@ def _text_form(display: Display) -> str:
 
 
 def _is_informative(data: Mapping[str, Any]) -> bool:
-    """Whether the text of a display says what is displayed; it may be empty, such as an empty line of rich."""
+    """Whether a display's text is meaningful. An empty text can be, such as an empty line from rich."""
     return "text/plain" in data and not _UNINFORMATIVE.fullmatch(data["text/plain"])
 
 
 def _line_for(data: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """Returns the line for forms that aren't text: what they are, and their file."""
+    """Returns the line that represents a display without text: its kind and its file."""
     html: str = data.get("text/html", "")
     present = (mime for mime in NAMES if mime in data and (data[mime] or mime.endswith("json")))
     name = next((NAMES[mime] for mime in present if mime != "text/html" or not _shows_nothing(html)), None)
@@ -174,5 +174,5 @@ def _form(data: Mapping[str, Any], mime: str) -> str:
         return data.get(mime, "")
     try:
         return json.dumps(data[mime], ensure_ascii=False)
-    except RecursionError:  # fewer functions were being called when it was decoded, so that it could have more levels
+    except RecursionError:  # it was decoded at a lower stack depth, which allowed deeper nesting
         return ""

@@ -17,16 +17,16 @@ from ipybox.support.outputs import ExecutionOutput
 
 
 class Execution:
-    """One execution: its progress, and the output of the code.
+    """One execution: its progress and its output.
 
-    `KernelChannels` passes each of its messages to it; `KernelClient` waits for its end.
+    `KernelChannels` passes its messages to it; `KernelClient` waits for its end.
     """
 
     def __init__(self, on_output: OutputListener | None = None):
         self.outputs = OutputCollector(on_output)
         #: The id of the `execute_request`.
         self.msg_id = ""
-        #: Set when the kernel has started to run the code, or never will: an earlier interrupt has no effect.
+        #: Set when the kernel has started running the code, or never will. Earlier interrupts have no effect.
         self.begun = asyncio.Event()
         #: Set when the execution has finished, or no more messages will arrive.
         self.ended = asyncio.Event()
@@ -60,7 +60,7 @@ class Execution:
         self.ended.set()
 
     def check(self, output: ExecutionOutput | None) -> Message:
-        """Returns the reply of an execution that has ended without an error; `output` is for the error.
+        """Returns the reply of a successful execution; errors include `output`.
 
         Raises:
             ExecutionError: If the code raised.
@@ -75,7 +75,7 @@ class Execution:
         if isinstance(problem := content.get(VARIABLE_ERROR), str):
             raise VariableError(problem)
         raised = _raised(content)
-        # Any value may be there, because code can send messages itself.
+        # Any value may arrive, because code can send messages itself.
         summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
         raise ExecutionError(raised.traceback or plain(summary), output, raised)
 

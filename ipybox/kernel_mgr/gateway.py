@@ -1,6 +1,6 @@
-"""The interface of kernel gateways to executors: on this machine (`KernelGateway`), or on another one.
+"""The interface of kernel gateways, on this machine (`KernelGateway`) or another one.
 
-`tests/kernel_mgr/test_gateway.py` tests what holds for all of them.
+`tests/kernel_mgr/test_gateway.py` tests the contract of all implementations.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySetup:
-    """What an executor's gateway runs, on any machine.
+    """The settings of an executor's gateway, on any machine.
 
     Attributes:
         env: Environment variables for the kernels.
@@ -39,12 +39,12 @@ class GatewaySetup:
 
 
 class Gateway(ABC):
-    """Runs the kernels of one executor or of many, from `start` to `stop`. It can't be restarted."""
+    """Runs the kernels of one or more executors, from `start` to `stop`. It can't be restarted."""
 
     #: Whether all executors that share a runtime use this gateway.
     shared = True
 
-    #: The name of the node that runs the kernels, empty before there is one; None on this machine.
+    #: The name of the node that runs the kernels; empty until one is assigned, None on this machine.
     node: str | None = None
 
     #: Whether `spawn` has started a process that `start` waits for.
@@ -58,25 +58,25 @@ class Gateway(ABC):
 
     @property
     def waits_for(self) -> str:
-        """What the start waits for, such as `the scheduler: job 17, PENDING (Resources)`; empty if it is not known."""
+        """What `start` is waiting for, such as `the scheduler: job 17, PENDING (Resources)`; empty if unknown."""
         return ""
 
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether the gateway runs and can be reached."""
+        """Whether the gateway is running and reachable."""
 
     @property
     @abstractmethod
     def endpoint(self) -> "Endpoint":
-        """The endpoint for clients in this process, which create kernels there.
+        """The endpoint where clients in this process create kernels.
 
         Raises:
             GatewayError: If the gateway is not running.
         """
 
-    async def spawn(self) -> None:  # noqa: B027 - most need not
-        """Starts what `start` would wait for, if that costs nothing."""
+    async def spawn(self) -> None:  # noqa: B027 - optional
+        """Starts what `start` would wait for, if starting it early costs nothing."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -88,8 +88,8 @@ class Gateway(ABC):
             SandboxError: If the sandbox can't start. No code ran.
         """
 
-    def withdraw(self) -> None:  # noqa: B027 - most need not
-        """Makes a start that waits for its node, or was not started, fail."""
+    def withdraw(self) -> None:  # noqa: B027 - optional
+        """Fails a `start` that is waiting for its node or has not begun."""
 
     @abstractmethod
     async def stop(self, timeout: float = 10) -> None:
@@ -99,21 +99,21 @@ class Gateway(ABC):
             timeout: Seconds to wait for it to end by itself before it is terminated.
         """
 
-    def abandon(self) -> None:  # noqa: B027 - the command of an engine ends with its pipes
-        """Ends the gateway without its event loop, which is closed."""
+    def abandon(self) -> None:  # noqa: B027 - an engine's command ends with its pipes
+        """Ends the gateway after its event loop was closed."""
 
     async def loss(self) -> str | None:
-        """Returns why the gateway has ended, if it is known."""
+        """Returns why the gateway has ended; None if unknown."""
         return None
 
     @abstractmethod
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Measures the CPU time of one cell of a kernel, and calls back with a message if it exceeds the limit."""
+        """Measures the CPU time of a kernel's cell, and calls back with a message if it exceeds the limit."""
 
     async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
-        """Returns explanations of denials by a limit or the sandbox in a cell's output, and the settings that allow it.
+        """Returns explanations of limit and sandbox denials in a cell's output, with the settings to change.
 
-        Processes that a limit killed after they had left their kernel are reported once, to the first caller.
+        Killed processes that were detached from their kernel are reported once, to the first caller.
 
         Args:
             text: The output.
@@ -128,11 +128,11 @@ class Gateway(ABC):
         """Returns explanations of denials in a cell's output."""
 
     async def push_files(self) -> list[str]:
-        """Sends what has changed in the workspace to a node that does not share it, and returns notices."""
+        """Sends workspace changes to a node that does not share the workspace, and returns notices."""
         return []
 
-    async def read_file(self, path: str) -> "Download | None":  # noqa: B027 - most need not
-        """Returns a file of a node that does not share the workspace, or a directory as tar; None if code runs in it.
+    async def read_file(self, path: str) -> "Download | None":  # noqa: B027 - optional
+        """Returns a file, or a directory as tar, from a node that does not share the workspace; None if it is shared.
 
         Raises:
             OSError: If it can't be read.

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Default variables of kernels. In validation errors, links to pydantic's documentation would only cost tokens.
+#: Default variables of kernels. Links to pydantic's documentation in validation errors would only cost tokens.
 DEFAULT_VARIABLES = {"PYDANTIC_ERRORS_INCLUDE_URL": "0"}
 
-#: Private directories for caches of programs that a sandboxed kernel runs, because the home is not writable.
+#: Private cache directories for programs in a sandboxed kernel, because the home directory is not writable.
 SANDBOX_DIRECTORIES = {
     "MPLCONFIGDIR": "matplotlib",
     "PIP_CACHE_DIR": "pip",
@@ -56,7 +56,7 @@ class GatewayLaunch:
     """A prepared start of a gateway process.
 
     Attributes:
-        env: The environment of the gateway, and of srt around it: without variables for kernels, as srt is outside.
+        env: The environment of the gateway and of srt around it. Excludes kernel variables, as srt is not sandboxed.
         cwd: The working directory; None for that of this process.
         scratch: The private directory of the gateway, which the owner of the launch removes.
         policy: Explains denials of the sandbox; None without a sandbox.
@@ -75,7 +75,7 @@ class GatewayLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayConfig(GatewaySetup):
-    """The configuration of a kernel gateway on this machine, which prepares each start of its process.
+    """The configuration of a kernel gateway on this machine; prepares each launch of its process.
 
     Attributes:
         working_dir: The working directory of the kernels; None for that of this process.
@@ -127,14 +127,14 @@ class GatewayConfig(GatewaySetup):
             env |= inherited(PROXIES)  # how srt reaches the hosts that its settings allow
         if sys.platform == "linux":
             command += ["--confine", "--writable", *map(str, sandbox.writable()), str(guest_dir)]
-        # For root, bubblewrap protects parts of /proc, so that srt can't mount another one for its inner namespace of
-        # processes: a kernel would not find itself in /proc. The gateway's own confinement replaces that namespace.
+        # For root, bubblewrap protects parts of /proc, so srt can't mount a new one for its inner PID namespace, and a
+        # kernel would not find itself in /proc. The gateway's own confinement replaces that namespace.
         one_namespace = os.geteuid() == 0 and is_available() and not sandbox.settings.weaker_nested_sandbox
         if one_namespace:
             command.append("--landlock")
         command += ["--directory", str(sandbox.workspace)]
         env["PATH"] = sandbox.path
-        # srt runs bash with a socket as stdin, which bash otherwise takes for a remote login: it would run ~/.bashrc.
+        # srt runs bash with a socket as stdin. Without SHLVL, bash would assume a remote login and run ~/.bashrc.
         env["SHLVL"] = "1"
         env["TMPDIR"] = str(srt_temporary(scratch.path))
         env["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # becomes TMPDIR inside srt
@@ -190,7 +190,7 @@ class GatewayConfig(GatewaySetup):
         return inherited(SAFE_VARIABLES) | own
 
     def _fill(self, guest_dir: Path, private_dir: Path, token: str | None) -> None:
-        """Creates the guest's private directory, which contains the environment of the kernels."""
+        """Creates the guest's private directory with the kernels' environment."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
         environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | dict(self.env)
         bin_dir = str(interpreter().parent)
@@ -212,9 +212,9 @@ class GatewayConfig(GatewaySetup):
                     opened.write(text)
 
     def _pip(self, private_dir: Path) -> Path:
-        """Creates the program that pip runs for kernels in place of itself, and returns its path.
+        """Creates the program that pip in kernels runs in place of itself, and returns its path.
 
-        Code in the sandbox can't change it, because all kernels run it.
+        Sandboxed code can't change it, because all kernels run it.
         """
         command = [str(interpreter()), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
         directory = private_dir

@@ -1,8 +1,8 @@
 """One gateway process, from `spawn` to `end`. `KernelGateway` owns it, and starts a new one when needed.
 
-`end` closes the link, which ends the gateway and its kernels. A process that still runs after a bounded wait gets
-SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private directory, and what a killed sandbox has
-left in the workspace.
+`end` closes the link, which ends the gateway and its kernels. A process still running after a bounded wait gets
+SIGTERM, then SIGKILL, with its whole group. Then `end` removes the private directory and what a killed sandbox left in
+the workspace.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ipybox.support.tasks import TaskSet
 
 START_TIMEOUT = 60.0
 
-#: Seconds that killed processes may take to end.
+#: Seconds to wait for killed processes to end.
 KILL_GRACE = 2.0
 
 
@@ -30,8 +30,8 @@ class GatewayProcess:
 
     Args:
         launch: The prepared launch. This object owns its directory from now on.
-        log_to_stderr: Whether the log of the gateway goes to this process's stderr. Otherwise it is logged in this
-            process at level DEBUG.
+        log_to_stderr: Whether the gateway's log goes to this process's stderr. Otherwise it is logged here at level
+            DEBUG.
     """
 
     def __init__(self, launch: GatewayLaunch, *, log_to_stderr: bool):
@@ -40,7 +40,7 @@ class GatewayProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._stderr = StderrLines("gateway", echo=log_to_stderr)
         self._tasks = TaskSet()
-        #: What ends with the process.
+        #: Cleans up when the process ends.
         self._cleaning: asyncio.Task[None] | None = None
 
     @property
@@ -50,7 +50,7 @@ class GatewayProcess:
         return self._process.pid
 
     async def spawn(self, on_tool_connection: AcceptedSocket | None) -> None:
-        """Starts the process, but does not wait until it answers; for `on_tool_connection`, see `Link.open`.
+        """Starts the process without waiting for it to answer; for `on_tool_connection`, see `Link.open`.
 
         Raises:
             OSError: If the process can't be started.
@@ -100,7 +100,7 @@ class GatewayProcess:
         self.link.close()
         if self._process is not None:
             await end_group(self._process, timeout)
-            if self._cleaning is not None:  # if it were cancelled, its thread would go on
+            if self._cleaning is not None:  # cancelling it would not stop its thread
                 await asyncio.wait([self._cleaning])
             killed = (self._process.returncode or 0) < 0
             if killed and self.launch.clean_up is not None:
@@ -111,18 +111,18 @@ class GatewayProcess:
         self.launch.scratch.remove()
 
     async def _end_with_process(self, process: asyncio.subprocess.Process) -> None:
-        """Kills what an ended process has left: a sandbox outlives the process that set it up."""
-        if await process.wait() != 0:  # it has not ended the processes that its kernels started
-            # First, as this also waits for the end of a sandbox: code there could write names that are freed too early.
+        """Kills what an ended process left running: a sandbox outlives the process that set it up."""
+        if await process.wait() != 0:  # it has not ended its kernels' processes
+            # First, because this waits for the sandbox to end: code there could use names that are freed too early.
             await asyncio.to_thread(_kill_marked, str(self.launch.scratch.path))
         signal_group(process.pid, signal.SIGKILL)
         self.link.close()
 
 
 def _kill_marked(gateway: str) -> None:
-    """Kills all processes whose environment names a gateway, wherever they are, and waits until they have ended.
+    """Kills all processes whose environment names a gateway, and waits until they have ended.
 
-    When the first process of a namespace has ended, so has every other one in it.
+    Once the first process of a PID namespace has ended, so have all others in it.
     """
     import psutil  # slow to import, and rarely needed
 

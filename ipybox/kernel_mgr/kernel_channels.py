@@ -1,6 +1,6 @@
 """The channels to a kernel, over one WebSocket of the gateway.
 
-One task reads the WebSocket and passes each message to the listener of the request that the message belongs to.
+One task reads the WebSocket and passes each message to the listener of its request.
 `RemoteKernel` opens the channels to each kernel that it creates.
 """
 
@@ -23,16 +23,16 @@ from ipybox.support.sizes import format_bytes
 
 logger = logging.getLogger(__name__)
 
-#: Frames after which no more arrive.
+#: Types of the last frame of a connection.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
-#: Seconds after a message until something is sent the other way (`acknowledge`). The last message of a cell needs no
-#: acknowledgment: it would hold up the next request in turn.
+#: Seconds from a message to its acknowledgment (`acknowledge`). The last message of a cell is not acknowledged, because
+#: that would delay the next request.
 ACKNOWLEDGMENT_PAUSE = 0.001
 
 
 def describe_exit(exit_status: object) -> str:
-    """Returns the end of a sentence about a kernel that died; empty if it is not known how, as code can send that."""
+    """Returns how a kernel died, as the end of a sentence; empty if unknown. Code can forge `exit_status`."""
     ended = object_of(exit_status)
     status = ended.get("status")
     if type(status) is not int or not -64 <= status <= 255:
@@ -55,14 +55,14 @@ class MessageListener(Protocol):
         """Processes the next message."""
 
     def lose(self, reason: str) -> None:
-        """Notes that no more messages will arrive, and why."""
+        """Records that no more messages will arrive, and why."""
 
 
 class KernelChannels:
     """Sends requests to a kernel and sorts its messages; `open` and `close` may alternate.
 
     Args:
-        relayed: Whether programs between this process and the gateway hold up small messages (`acknowledge`).
+        relayed: Whether programs between this process and the gateway delay small messages (`acknowledge`).
     """
 
     def __init__(self, *, relayed: bool = False) -> None:
@@ -73,14 +73,14 @@ class KernelChannels:
         self._reader: asyncio.Task[None] | None = None
         #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
-        #: Called with each message about a request of this client, or about none, that has no listener.
+        #: Called with each message without a listener, except those about other clients' requests.
         self.on_unclaimed: Callable[[messages.Message], object] = lambda _: None
-        #: The last mark that has arrived in the output.
+        #: The number of the last sync marker that arrived in the output.
         self._mark = 0
         self._marked = asyncio.Event()
-        #: Why no more messages arrive, or why none will when the channels close.
+        #: Why no more messages arrive, or why none will once the channels close.
         self.death = "not connected to a kernel"
-        #: How the process of a kernel that died ended, as the end of a sentence; empty if that is not known.
+        #: How a dead kernel's process ended, as the end of a sentence; empty if unknown.
         self.exit = ""
 
     @property
@@ -94,9 +94,9 @@ class KernelChannels:
         jupyter_session: str,
         ending: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """Takes the channels of a new kernel, which `close` closes, and starts to read its messages.
+        """Starts reading the messages of a new kernel; `close` closes its WebSocket.
 
-        `ending` ends the kernel before it: no message is read earlier, and its error is raised.
+        `ending` ends the previous kernel: reading waits for it, and its error is raised.
         """
         self._websocket, self._jupyter_session = websocket, jupyter_session
         if ending is not None:
@@ -124,7 +124,7 @@ class KernelChannels:
         return True
 
     async def request(self, content: dict[str, Any], execution: Execution, buffers: Sequence[bytes] = ()) -> None:
-        """Sends an `execute_request`, whose messages go to `execution`; without a kernel, that ends without them."""
+        """Sends an `execute_request`, whose messages go to `execution`; without a kernel, the execution just ends."""
         if self._websocket is None or not self.alive:
             execution.lose(self.death)
             return
@@ -135,15 +135,15 @@ class KernelChannels:
             await self._websocket.send_bytes(data)
         except (aiohttp.ClientError, OSError):
             self.forget(execution.msg_id)
-            self._broken = True  # the reader learns it in a later turn of the event loop
+            self._broken = True  # the reader notices only later
             execution.lose(self.death)
 
     def fail(self, reason: str) -> None:
-        """Accepts no more requests, for this reason; those that wait go on until the connection ends."""
+        """Refuses new requests for this reason; pending ones continue until the connection ends."""
         self._broken, self.death = True, reason
 
     def listen(self, msg_id: str, listener: MessageListener) -> None:
-        """Passes the messages about a request of another client to `listener`, until it is forgotten."""
+        """Passes messages about another client's request to `listener`, until `forget`."""
         if self.alive:
             self._listeners[msg_id] = listener
         else:
@@ -158,7 +158,7 @@ class KernelChannels:
         self._listeners.pop(msg_id, None)
 
     async def until_mark(self, number: int) -> None:
-        """Waits until all output before a mark has arrived, at most `MARK_TIMEOUT` seconds."""
+        """Waits until all output before a sync marker has arrived, at most `MARK_TIMEOUT` seconds."""
         with suppress(TimeoutError):
             async with Deadline(timeouts.MARK_TIMEOUT).limit():
                 while self._mark < number:
@@ -179,7 +179,7 @@ class KernelChannels:
                 if acknowledging is not None:
                     acknowledging.cancel()
                     await asyncio.wait([acknowledging])
-            finally:  # last, as the channels must count as closed when their listeners look
+            finally:  # last: listeners must find the channels closed
                 for listener in tuple(self._listeners.values()):
                     listener.lose(self.death)
 
@@ -204,7 +204,7 @@ class KernelChannels:
             self.exit = describe_exit(message.content.get(EXIT))
             self.death += self.exit
             return False
-        if message.type == MARK:  # has no parent, because threads of earlier cells set marks, too
+        if message.type == MARK:  # has no parent, because threads of earlier cells also send sync markers
             if isinstance(number := message.content.get("number"), int):
                 self._mark = number
                 self._marked.set()
@@ -221,15 +221,15 @@ async def acknowledge(
 ) -> None:
     """Sends a pong soon after each message, until it is cancelled or the connection ends.
 
-    With Nagle's algorithm, which srun and slurmstepd leave on, a small write waits until all before it was
-    acknowledged: after 40 ms, or with the next data that goes the other way, such as an unsolicited pong. Most cells
+    With Nagle's algorithm, which srun and slurmstepd leave enabled, a small write waits until earlier data is
+    acknowledged: after 40 ms, or with the next data in the other direction, such as an unsolicited pong. Most cells
     end with several small messages. https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3
 
     Args:
         received: Set when a message has arrived.
         expecting: Returns whether more messages are expected.
     """
-    with suppress(aiohttp.ClientError, OSError):  # the connection is lost, which its reader learns
+    with suppress(aiohttp.ClientError, OSError):  # the reader notices that the connection is lost
         while True:
             await received.wait()
             await asyncio.sleep(ACKNOWLEDGMENT_PAUSE)

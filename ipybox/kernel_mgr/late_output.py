@@ -1,7 +1,7 @@
-"""Output that belongs to no running cell, from threads, tasks and servers that cells left behind.
+"""Output from threads, tasks and servers that outlive their cell.
 
-While a cell runs, such output is part of that cell's. Between cells it is kept, within a limit, and the next result
-begins with it.
+While another cell runs, it becomes part of that cell's output. Between cells it is buffered, within a limit, and the
+next result starts with it.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.sizes import format_bytes
 
-#: Bytes of messages that are kept; the oldest ones are dropped.
+#: Maximum bytes of buffered messages; the oldest ones are dropped.
 MAX_LATE_BYTES = 1 << 18
 
 TYPES = ("stream", "display_data")
@@ -22,9 +22,9 @@ END = "[end of output from earlier cells]\n"
 
 @dataclass
 class LateOutput:
-    """Keeps output until the next cell, and passes it on while a cell runs."""
+    """Buffers output until the next cell, and passes it on while a cell runs."""
 
-    #: The outputs of the running cell; None at its end, which the owner sets.
+    #: The outputs of the running cell; the owner sets it to None when the cell ends.
     running: OutputCollector | None = None
     _messages: deque[Message] = field(default_factory=deque[Message])
     _bytes: int = 0
@@ -45,7 +45,7 @@ class LateOutput:
             self._dropped += size
 
     def begin_cell(self, outputs: OutputCollector) -> None:
-        """Moves what was kept to the start of a cell's outputs, marked as such, and adds later output to them."""
+        """Adds buffered output, labeled, to the start of a cell's outputs, and passes later output to them."""
         if self._messages or self._dropped:
             dropped = f"; the first {format_bytes(self._dropped)} were dropped" if self._dropped else ""
             outputs.add_text(LATE.format(dropped))
@@ -56,6 +56,6 @@ class LateOutput:
         self.running = outputs
 
     def clear(self) -> None:
-        """Discards what was kept."""
+        """Discards buffered output."""
         self._messages.clear()
         self._bytes = self._dropped = 0

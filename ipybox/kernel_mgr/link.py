@@ -25,7 +25,7 @@ from ipybox.support.errors import GatewayError
 
 logger = logging.getLogger(__name__)
 
-#: Accepted connections that the event loop has not processed yet.
+#: Maximum accepted connections that the event loop has not processed yet.
 MAX_WAITING = 16
 
 #: Makes `close` return immediately. Accepted sockets inherit the options of the listener, which the gateway chooses.
@@ -59,14 +59,14 @@ class Link:
         self.ready = asyncio.Event()
         #: Set when the gateway has closed its end, or this end was closed.
         self.closed = asyncio.Event()
-        #: Set when one of these is.
+        #: Set when either of these is.
         self.settled = asyncio.Event()
 
     def open(self, on_tool_connection: AcceptedSocket | None) -> None:
-        """Starts to read from the gateway; passes each connection of code in a kernel to `on_tool_connection`.
+        """Starts reading from the gateway; passes each connection from a kernel to `on_tool_connection`.
 
         Raises:
-            OSError: If the thread that reads can't start.
+            OSError: If the reader thread can't start.
         """
         self.guest_end.close()
         self._on_tool_connection = on_tool_connection

@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 1 << 16
 
 @dataclass(eq=False)
 class Message:
-    """A message from the kernel; its content is decoded on first use, and its buffers are not.
+    """A message from the kernel. Its content is decoded on first use; its buffers are not decoded.
 
     Attributes:
         type: The message type, for example `stream`.
@@ -121,7 +121,7 @@ def decode(data: bytes) -> Message:
 def execute_request(code: str, **fields: Any) -> dict[str, Any]:
     """Returns the content of a request to run `code`, without an entry in the history.
 
-    `fields` are those that ipybox adds, see `ipybox.guest.protocol`.
+    `fields` are ipybox's own, see `ipybox.guest.protocol`.
     """
     return {
         "code": code,

@@ -17,33 +17,33 @@ from ipybox.support.bounded_json import MAX_VALUES, count_values
 from ipybox.support.outputs import Clear, Display, Stream, StreamName
 from ipybox.support.sizes import format_bytes
 
-#: Bytes of messages of one cell whose outputs are kept; further ones are dropped.
+#: Maximum bytes of one cell's messages whose outputs are kept; the rest is dropped.
 MAX_OUTPUT_BYTES = 256 << 20
 
 #: Bytes counted for a display in addition to its message.
 DISPLAY_BYTES = 512
 
-#: Bytes counted for each change between stdout and stderr, because it starts another text.
+#: Bytes counted for each change between stdout and stderr, because each starts another text.
 CHANGE_BYTES = 128
 
-#: Bytes counted for each JSON value of a display, if that is more than is counted otherwise: a decoded value
-#: can take many times the bytes of its text.
+#: Bytes counted for each JSON value of a display, if that exceeds its message: a decoded value can need many times the
+#: bytes of its text.
 VALUE_BYTES = 64
 
-#: Called with each output as it arrives, and its size: the characters of a text, or the bytes that a display counts.
+#: Called with each output as it arrives, and its size: a text's characters, or the bytes counted for a display.
 #: A `Clear` counts like an empty display.
 OutputListener = Callable[[Stream | Display | Clear, int], object]
 
 
 @dataclass(slots=True)
 class StreamRun:
-    """The texts of one stream that arrived with no other output between them."""
+    """Consecutive texts of one stream."""
 
     name: StreamName
     texts: list[str] = field(default_factory=list[str])
 
     def join(self) -> str:
-        """Returns the whole text, and keeps it in place of its many parts: it can be a quarter of a gigabyte."""
+        """Returns the whole text and replaces its parts with it, because it can be a quarter of a gigabyte."""
         self.texts[:] = ["".join(self.texts)]
         return self.texts[0]
 
@@ -51,8 +51,8 @@ class StreamRun:
 class OutputCollector:
     """Collects the outputs of one cell from its messages.
 
-    `add` accepts the messages of outputs in order. `end` accepts the reply after all of them, because the reply may
-    arrive earlier. `outputs` returns the final output, after updates and clearings.
+    Call `add` with each output message in order, then `end` with the reply, even if that arrived earlier. `outputs`
+    returns the final outputs, with updates applied.
     """
 
     def __init__(self, on_output: OutputListener | None = None) -> None:
@@ -64,16 +64,16 @@ class OutputCollector:
         self._clear_before_next = False
         #: Whether the listener received an output that has not been cleared.
         self._reported = False
-        #: The start of a control sequence, and the stream that it arrived in.
+        #: An incomplete control sequence, and the stream that it arrived in.
         self._held_back = ""
         self._stream: StreamName = "stdout"
-        #: The tracebacks that were shown. If the cell fails, the last one is its own, which the reply contains, too.
+        #: The tracebacks that were shown. If the cell fails, the last one is its own, which the reply repeats.
         self._tracebacks: list[str] = []
         self._bytes = 0
         self._left_out = 0
 
     def add(self, message: Message) -> None:
-        """Adds one message; messages of other types are ignored."""
+        """Adds an output message; ignores other types."""
         match message.type:
             case "stream":
                 name: StreamName = "stderr" if message.content.get("name") == "stderr" else "stdout"
@@ -103,7 +103,7 @@ class OutputCollector:
         self._add_stream("stdout", f"\n{text}" if unfinished else text)
 
     def end(self, reply: Message) -> None:
-        """Adds the pages of the `execute_reply`, after tracebacks that it does not contain."""
+        """Adds the tracebacks that the `execute_reply` does not contain, then its pages."""
         if reply.content.get("status", "ok") != "ok":
             del self._tracebacks[-1:]
         for traceback in self._tracebacks:
@@ -117,7 +117,7 @@ class OutputCollector:
                     self._add_display(display_of(page), size)
 
     def outputs(self) -> list[Stream | Display]:
-        """Returns all outputs in order, after all updates, without displays that contain nothing."""
+        """Returns all outputs in order, with updates applied and empty displays removed."""
         held_back = [StreamRun(self._stream, [plain(self._held_back, stream=True)])] if self._held_back else []
         shown: list[StreamRun | Display] = []
         for i, output in enumerate([*self._outputs, *held_back]):
@@ -182,7 +182,7 @@ class OutputCollector:
         update = {} if message.costly else object_of(message.content.get("transient"))
         wanted = update.get("display_id")
         places = self._places[wanted] if isinstance(wanted, str) else 0
-        if not isinstance(wanted, str) or not places:  # an earlier cell, whose result is complete, displayed it
+        if not isinstance(wanted, str) or not places:  # displayed by an earlier cell, whose result is complete
             self._add_display_of(message)
             return
         _, _, replaced = self._updates.get(wanted, (0, None, 0))

@@ -1,4 +1,4 @@
-"""Converts text of a kernel for readers without a terminal: no control sequences, `\\n` as the only line end.
+"""Converts a kernel's text for readers without a terminal: no control sequences, `\\n` as the only line end.
 
 `OutputCollector` and `Execution` use it.
 """
@@ -22,10 +22,10 @@ _HARMLESS = bytes([*b"\t\n\r", *range(0x20, 0x7F)])
 
 
 def plain(text: str, *, stream: bool = False) -> str:
-    """Returns `text` without terminal control sequences and lone surrogates, and with `\\n` for a line's end.
+    """Returns `text` without terminal control sequences and lone surrogates, and with `\\n` line ends.
 
     Other control characters become escapes, except a carriage return, and in a stream a backspace: progress bars rely
-    on their effect in a terminal. The output of a `!command` is a terminal, which ends lines with `\\r\\n`.
+    on their effect in a terminal. A `!command` writes to a terminal, which ends lines with `\\r\\n`.
     """
     if "\x1b" in text:
         text = _ANSI.sub("", text)
@@ -42,9 +42,9 @@ def plain(text: str, *, stream: bool = False) -> str:
 
 
 def split_unfinished(text: str) -> tuple[str, str]:
-    """Splits off a control sequence or line end that starts, but does not end, in `text`; returns both parts.
+    """Splits an incomplete control sequence or line end from the end of `text`; returns both parts.
 
-    Several messages may contain the parts of one sequence: its start waits for the rest.
+    A sequence may be split across messages: its start waits for the rest.
     """
     started = None
     if text.endswith("\r") or "\x1b" in text:

@@ -1,9 +1,9 @@
 """Creates and deletes the kernel that a gateway runs for a `KernelClient`, one kernel at a time.
 
-A reset has the gateway end the old kernel and start or provide the new one at the same time. The new one gets no
-request, and none of its messages is read, before all processes of the old one have ended.
+On a reset, the gateway ends the old kernel while it starts or provides the new one. The new kernel gets no request, and
+none of its messages is read, until all processes of the old kernel have ended.
 
-A gateway that does not answer in time is probed before it counts as lost, because it runs other executors' kernels.
+A gateway that does not answer in time is probed before it counts as lost, because it may run other executors' kernels.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class RemoteKernel:
         self.channels = KernelChannels(relayed=endpoint.relayed)
         #: The HTTP session, from `create` to `close`.
         self.session: aiohttp.ClientSession | None = None
-        #: Whether the gateway did not answer: no request can succeed anymore.
+        #: Whether the gateway stopped answering: no request can succeed anymore.
         self.lost = False
         #: Set while a gateway that did not answer is probed, and when it is lost.
         self.silent = asyncio.Event()
@@ -75,11 +75,11 @@ class RemoteKernel:
         self._specification: dict[str, Any] = {"name": "python3"} | ({"env": dict(env)} if env else {})
         self._heartbeat = heartbeat
         self._init_timeout = init_timeout
-        #: Kernels that must be ended, because another one is used, or none.
+        #: The ids of kernels that are no longer used and must be ended.
         self._to_delete: list[str] = []
-        #: Held while they are ended: a kernel that fails to start is ended while the one before it may still be ending.
+        #: Held while they are ended: when a kernel fails to start, the previous one may still be ending.
         self._deletion = asyncio.Lock()
-        #: Ends the kernel before the one that is being created; None at other times.
+        #: Ends the previous kernel while another one is created; None at other times.
         self._ending: asyncio.Task[None] | None = None
 
     async def create(self) -> None:
@@ -126,11 +126,11 @@ class RemoteKernel:
         )
 
     async def interrupt(self) -> None:
-        """Interrupts the code that runs; errors are those of `call`."""
+        """Interrupts the running code. Raises the same errors as `call`."""
         await self.call("POST", f"/api/kernels/{self.id}/interrupt", timeout=timeouts.ANSWER_GRACE)
 
     async def delete(self, reason: str) -> None:
-        """Ends the kernel, if there is one; requests that wait for it fail with `reason`."""
+        """Ends the kernel, if there is one; pending requests fail with `reason`."""
         await self._leave(reason)
         try:
             await self._end_left()
@@ -139,7 +139,7 @@ class RemoteKernel:
                 logger.warning("a kernel may still be running: %s", exc)
 
     async def replace(self, reason: str) -> None:
-        """Ends the kernel and creates another one; requests that wait for the old one fail with `reason`.
+        """Ends the kernel and creates another one; pending requests fail with `reason`.
 
         Raises:
             GatewayError: If the new kernel does not start, the old one may still run, or the gateway does not answer.
@@ -177,10 +177,10 @@ class RemoteKernel:
 
         Args:
             timeout: In seconds, by default `GATEWAY_TIMEOUT`.
-            may_be_absent: Whether the answer that there is no such thing is no error.
+            may_be_absent: Whether to treat HTTP 404 as an empty answer instead of an error.
 
         Raises:
-            GatewayError: If the answer is an error, is not that of a gateway, or does not arrive.
+            GatewayError: If the answer is an error, is not from a gateway, or does not arrive.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
         assert self.session is not None
@@ -212,7 +212,7 @@ class RemoteKernel:
         return cast(dict[str, Any], answer)
 
     async def probe(self) -> None:
-        """Finds out whether a gateway that did not answer is lost, or only slow and still runs other kernels."""
+        """Checks whether a gateway that did not answer is lost, or slow but still running other kernels."""
         if self.lost or self.session is None:
             return
         self.silent.set()
@@ -227,7 +227,7 @@ class RemoteKernel:
         self.silent.clear()
 
     async def _leave(self, reason: str) -> None:
-        """Closes the channels of the kernel, if there is one, and notes that it must be ended."""
+        """Closes the channels of the kernel, if there is one, and schedules its end."""
         self.channels.death = reason
         if self.id is not None:
             self._to_delete.append(self.id)
@@ -237,10 +237,10 @@ class RemoteKernel:
                 await self.probe()
 
     async def _end_left(self) -> None:
-        """Ends the kernels that were left; returns when their processes have ended.
+        """Ends the kernels in `_to_delete`; returns when their processes have ended.
 
         Raises:
-            GatewayError, aiohttp.ClientError, OSError: If one may still run. It stays among those that were left.
+            GatewayError, aiohttp.ClientError, OSError: If one may still be running. It stays in `_to_delete`.
         """
         async with self._deletion:
             while self._to_delete:
@@ -271,7 +271,7 @@ def is_shortage(exc: BaseException) -> bool:
 
 
 def _detail(content: bytes) -> str:
-    """Returns the gateway's description of an error: of a traceback, the last line."""
+    """Returns the gateway's description of an error, or the last line of its traceback."""
     text = content.decode(errors="replace")
     with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
         answer = json.loads(text)
@@ -282,7 +282,7 @@ def _detail(content: bytes) -> str:
 def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> list[str]:
     """Returns a sentence for each module that is not preloaded.
 
-    Of `kernel`, the gateway's description of a kernel, only known words are believed.
+    Accepts only known reasons from `kernel`, the gateway's description of a kernel.
     """
     problems = object_of(kernel.get(NOT_PRELOADED))
     return [

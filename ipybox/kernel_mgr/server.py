@@ -37,7 +37,7 @@ ACCEPTOR_GRACE = 1.0
 class KernelGateway(Gateway):
     """Runs a Jupyter Kernel Gateway in its own process.
 
-    Kernels share this process's working directory, and of its environment only the variables in `SAFE_VARIABLES`.
+    Kernels share this process's working directory, but only the variables in `SAFE_VARIABLES` of its environment.
     Requests reach the gateway over private sockets, without a port. If `port` is given, it can also be reached there,
     with a token that clients of the same user find by themselves (`ipybox.support.tokens`). A thread serves the port,
     so that it does not depend on the event loop that started the gateway.
@@ -55,8 +55,8 @@ class KernelGateway(Gateway):
         env: Environment variables for the kernels.
         on_tool_connection: Receives each connection that code in a kernel opens to the tool server's address. If
             None, kernels have no such address, unless `env` contains one.
-        setup: What executors run, with limits and more (`GatewaySetup`), in place of `sandbox`, `sandbox_config`,
-            `log_level` and `env`.
+        setup: Settings that replace `sandbox`, `sandbox_config`, `log_level` and `env`, with limits and more
+            (`GatewaySetup`).
 
     Raises:
         SandboxError: If the settings of the sandbox can't be read or are wrong.
@@ -91,7 +91,7 @@ class KernelGateway(Gateway):
         self._watch: LimitMonitor | None = None
         self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
-        #: Held while the gateway stops: a start that is cancelled more than once leaves that to a task of its own.
+        #: Held while the gateway stops: after a start that was cancelled repeatedly, it stops in a separate task.
         self._stopping = asyncio.Lock()
         self._started = False
         self._acceptor: Acceptor | None = None
@@ -124,7 +124,7 @@ class KernelGateway(Gateway):
         return self._process is not None and not self._started
 
     async def spawn(self) -> None:
-        """Starts the gateway process, whose answer `start` awaits; nothing with a port, whose token `start` creates.
+        """Starts the gateway process, whose answer `start` awaits, unless there is a port: `start` creates its token.
 
         Raises:
             RuntimeError: If the process exists.
@@ -183,7 +183,7 @@ class KernelGateway(Gateway):
             self._started = False
 
     def abandon(self) -> None:
-        """Ends the gateway without its event loop, which is closed."""
+        """Ends the gateway after its event loop was closed."""
         if self._process is not None:
             with contextlib.suppress(RuntimeError):  # a task of the loop waits for the end
                 self._process.link.close()
@@ -229,7 +229,7 @@ class KernelGateway(Gateway):
         await self._process.spawn(self._on_tool_connection)
 
     async def _until_ready(self) -> None:
-        """Waits until the gateway answers. If srt failed for a cause that passes, starts the sandbox again.
+        """Waits until the gateway answers. If srt failed for a transient reason, starts the sandbox again.
 
         Raises:
             GatewayError: If the gateway ends or does not answer.
@@ -254,7 +254,7 @@ class KernelGateway(Gateway):
             await self._spawn()
 
     async def _explain(self, ended: GatewayError, weaker_nested: bool) -> SandboxError:
-        """Returns the error of a failed sandbox start, with the requirements that this machine does not meet."""
+        """Returns the error for a failed sandbox start, with the requirements that this machine does not meet."""
         from ipybox.sandbox.preflight import diagnose
 
         findings = await asyncio.to_thread(diagnose, weaker_nested=weaker_nested)
@@ -270,7 +270,7 @@ class KernelGateway(Gateway):
             self._process = None
 
     def _monitor(self) -> "LimitMonitor":
-        """Returns a running limit monitor; no code has run before."""
+        """Starts and returns the limit monitor, before any code runs."""
         from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
         assert self._process is not None

@@ -1,6 +1,6 @@
-"""The application's half of variables: what an execution sets before its code runs, and a variable that it reads.
+"""Sets variables in a kernel before an execution, and decodes variables that the kernel returns.
 
-It is imported for the first execution that needs it. `ipybox.guest.variables` is the kernel's half.
+Imported on first use. `ipybox.guest.variables` is the kernel's half.
 """
 
 import os
@@ -14,13 +14,13 @@ from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
 from ipybox.support.variables import EncodedVariable, check_name, check_size, decode, encode
 
-#: Maximum bytes of the environment variables of one execution. Programs that code starts have about this much room.
+#: Maximum bytes of one execution's environment variables, about as much as a program started by code can receive.
 MAX_ENVIRONMENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Variables of the user's namespace, and environment variables for one execution, which are set before it."""
+    """Variables in the user's namespace and environment variables, to set before one execution."""
 
     variables: list[EncodedVariable]
     environment: Mapping[str, str]
@@ -36,10 +36,10 @@ class Inputs:
 
 
 def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) -> Inputs:
-    """Returns the inputs of an execution, which can take long to encode.
+    """Returns the inputs of an execution. Encoding can take long.
 
     Raises:
-        ValueError: If a name can't be a variable's, or an environment variable is invalid.
+        ValueError: If a variable name or an environment variable is invalid.
         VariableError: If a value can't be sent.
     """
     for name in variables:
@@ -51,7 +51,7 @@ def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) 
 
 
 def value_in(reply: Message, name: str) -> Any:
-    """Returns the value of the variable in a reply of the kernel, which is not trusted.
+    """Returns the variable's value from a reply of the kernel, which is not trusted.
 
     Raises:
         VariableError: If it is not valid, or a library for tables is missing.

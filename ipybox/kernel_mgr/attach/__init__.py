@@ -1,1 +1,1 @@
-"""How a person's Jupyter clients reach a running kernel: a relay on a loopback port."""
+"""A relay on a loopback port that connects a person's Jupyter clients to a running kernel."""

@@ -1,4 +1,4 @@
-"""Which requests a `KernelRelay` accepts: requests with its token, but none from a web page."""
+"""Access control for `KernelRelay`: requests need its token, and web pages are refused."""
 
 import hmac
 from urllib.parse import urlsplit
@@ -9,9 +9,9 @@ from ipybox.support.listen import is_local
 
 
 def refusal(request: web.Request, token: str) -> tuple[int, str] | None:
-    """Returns the status and the reason with which a request is refused; None if it has the token.
+    """Returns the HTTP status and reason for refusing a request; None if it is accepted.
 
-    The header is `Authorization: token <token>`, or `Bearer`; clients without it add `?token=` to the address.
+    Clients send `Authorization: token <token>` (or `Bearer`), or add `?token=` to the URL.
     """
     if not is_local(request.host) or not _is_local_origin(request.headers.get("Origin")):
         return 403, "requests from web pages are refused"

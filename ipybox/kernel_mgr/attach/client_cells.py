@@ -1,7 +1,7 @@
-"""The cells that a person's clients sent to a kernel, for which the application's cells wait.
+"""Tracks the cells that a person's clients sent to a kernel; the application's cells wait for them.
 
-A kernel runs the cells of all its clients in order. A cell of the application that waited in the kernel could neither
-be interrupted nor withdrawn at its time limit. So it waits here.
+A kernel runs the cells of all its clients in order. If the application's cell waited in the kernel, it could be neither
+interrupted nor withdrawn at its time limit. So it waits here.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class ClientCells:
-    """The clients' cells that a kernel runs or has yet to run; listens for their ends."""
+    """The clients' running and queued cells; listens for their end."""
 
     def __init__(self) -> None:
-        #: Their message ids, and the application's own channels to the kernel, which say when they end.
+        #: By message id: the application's own channels to the kernel, which report when the cell ends.
         self.pending: dict[str, KernelChannels] = {}
         self._none = asyncio.Event()
         self._none.set()
 
     def begin(self, channels: "KernelChannels", msg_id: str) -> None:
-        """Records that a client sends a cell."""
+        """Records a cell that a client is sending."""
         self.pending[msg_id] = channels
         self._none.clear()
         channels.listen(msg_id, self)
@@ -37,7 +37,7 @@ class ClientCells:
             self._none.set()
 
     def take(self, message: "Message") -> None:
-        """Notices the end of a cell."""
+        """Records the end of a cell when the kernel reports `idle`."""
         if message.type == "status" and message.content.get("execution_state") == "idle":
             self.end(message.parent_id or "")
 

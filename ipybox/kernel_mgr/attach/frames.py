@@ -1,7 +1,7 @@
-"""Jupyter messages as JSON texts, the form in which they travel between the relay and a person's client.
+"""Encodes and decodes Jupyter messages as JSON, the format between the relay and a person's client.
 
-All Jupyter clients know it, and Jupyter Server uses nothing else for the kernels of a gateway. Binary buffers are not
-part of it. https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
+All Jupyter clients support it, and Jupyter Server uses nothing else for gateway kernels. It has no binary buffers.
+https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
 """
 
 import json
@@ -13,13 +13,13 @@ CHANNELS = ("shell", "control", "stdin")
 
 _HEADER = ("msg_id", "msg_type", "session", "username", "date", "version", "subshell_id")
 
-#: The characters of the longest message id and message type.
+#: Maximum characters of a message id or type.
 _MAX_NAME = 200
 
 
 @dataclass(frozen=True)
 class ClientMessage:
-    """A client's message: a request, or the answer to one."""
+    """A client's message: a request or a reply."""
 
     id: str
     type: str
@@ -61,7 +61,7 @@ def _object(value: object) -> dict[str, Any]:
 def encode_frame(
     channel: str, header: Mapping[str, Any], parent_header: Mapping[str, Any], content: Mapping[str, Any]
 ) -> str:
-    """Returns the text of a message of the kernel, with what clients use of its headers.
+    """Returns a kernel's message as JSON, with the header fields that clients use.
 
     Raises:
         ValueError: If JSON can't represent it.

@@ -1,8 +1,8 @@
-"""How a person joins a kernel."""
+"""Instructions for connecting Jupyter clients to a kernel."""
 
 
 def instructions(url: str, token: str) -> str:
-    """Returns how Jupyter clients connect to a `KernelRelay` at this address, with this token."""
+    """Returns instructions for connecting Jupyter clients to the `KernelRelay` at this URL."""
     return "\n".join(
         [
             "JupyterLab (every new notebook or console uses this kernel):",

@@ -1,4 +1,4 @@
-"""What clients see of the Jupyter server that a `KernelRelay` stands for: one kernel, its specification, one session.
+"""The REST responses of a `KernelRelay`, which acts as a Jupyter server with one kernel and one session.
 
 https://jupyter-server.readthedocs.io/en/latest/developers/rest-api.html
 """
@@ -14,11 +14,11 @@ Model = Callable[[], object]
 def models(
     kernel_id: str, name: str, is_busy: Callable[[], bool], connections: Callable[[], int]
 ) -> dict[tuple[str, str], Model]:
-    """Returns the answers to requests about one kernel, by method and path. Its session has the same id.
+    """Returns the REST responses about one kernel, by method and path. Its session has the same id.
 
     Args:
         name: The name that clients show.
-        is_busy: Returns whether the kernel runs cells of clients.
+        is_busy: Returns whether the kernel is running clients' cells.
         connections: Returns the number of clients.
     """
     started = _now()
@@ -48,7 +48,7 @@ def models(
             "connections": connections(),
         }
 
-    def session() -> dict[str, Any]:  # in which VS Code finds the kernel
+    def session() -> dict[str, Any]:  # VS Code finds the kernel here
         path = {"path": f"ipybox-{name}", "name": f"ipybox-{name}"}
         return {"id": kernel_id, **path, "type": "notebook", "kernel": kernel(), "notebook": path}
 

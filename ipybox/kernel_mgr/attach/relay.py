@@ -3,10 +3,9 @@
     JupyterLab, VS Code ── HTTP, WebSocket ── KernelRelay ── WebSocket ── kernel gateway ── kernel
                            token                             private socket
 
-Clients see a Jupyter server with a single kernel, which runs already. The relay answers their requests itself: only
-messages to the kernel, and interrupts, reach the gateway. A client that starts a kernel joins this one, because
-JupyterLab uses no kernel of a gateway that it did not start. No client can restart the kernel; a client that ends it
-only disconnects.
+Clients see a Jupyter server with one running kernel. The relay answers their requests itself: only kernel messages and
+interrupts reach the gateway. A client that starts a kernel joins this one, because JupyterLab uses only gateway kernels
+that it started. Clients can't restart the kernel, and a client that shuts it down only disconnects.
 """
 
 import asyncio
@@ -43,17 +42,17 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Seconds without a client after which the port is closed.
 IDLE_TIMEOUT = 30 * 60.0
 
-#: Seconds between pings that detect clients which are gone.
+#: Seconds between pings that detect lost clients.
 HEARTBEAT = 30.0
 
-#: Bytes of a client's largest message, and the number of concurrent clients.
+#: Maximum bytes of a client's message, and maximum number of concurrent clients.
 MAX_CLIENT_MESSAGE = 16 << 20
 MAX_CLIENTS = 16
 
 #: Seconds until requests are cancelled when the port is closed.
 SHUTDOWN_GRACE = 1.0
 
-#: What clients may send to the kernel. The rest is for the debugger, which opens a port, and to end the kernel.
+#: Requests that clients may send to the kernel. The others control the debugger, which opens a port, or end the kernel.
 REQUESTS = frozenset(
     {
         "comm_close",
@@ -82,7 +81,7 @@ class KernelRelay:
         name: The name that clients show.
         cells: Records the cells that clients send.
         confined: Whether the kernel runs in a sandbox. Clients then get text and images only.
-        on_presence: Called with True when the first client connects, and with False when the last one has gone.
+        on_presence: Called with True when the first client connects, and with False when the last one disconnects.
     """
 
     def __init__(
@@ -120,11 +119,11 @@ class KernelRelay:
         return f"http://{HOST}:{self.port}"
 
     def instructions(self) -> str:
-        """Returns how Jupyter clients connect, as text for the person."""
+        """Returns instructions for the person to connect Jupyter clients."""
         return instructions(self.url, self.token)
 
     async def start(self) -> None:
-        """Starts to listen.
+        """Starts listening.
 
         Raises:
             OSError: If there is no free port.
@@ -150,7 +149,7 @@ class KernelRelay:
         await self._runner.cleanup()
 
     def take(self, message: Message) -> None:
-        """Ignores messages: as a listener, it waits only for the end of the kernel."""
+        """Ignores messages: the relay listens only for the kernel's end."""
 
     def lose(self, reason: str) -> None:
         """Records that the kernel has ended."""
@@ -181,7 +180,7 @@ class KernelRelay:
             ("POST", f"{kernel}/interrupt"): self._interrupt,
             ("GET", f"{kernel}/channels"): self._channels,
             ("POST", f"{kernel}/restart"): _refuse,
-            # JupyterLab "ends" its kernels when it stops, and if that fails, it never stops.
+            # JupyterLab shuts down its kernels when it exits; if that fails, it never exits.
             ("DELETE", kernel): _leave_running,
             ("DELETE", f"/api/sessions/{self.kernel_id}"): _leave_running,
         }
@@ -198,7 +197,7 @@ class KernelRelay:
     async def _check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if (refused := refusal(request, self.token)) is not None:
             return error(*refused)
-        # A connection that is kept alive may outlive the kernel, in whose place another one then runs.
+        # A keep-alive connection may outlive the kernel, which may have been replaced.
         if self.ended.is_set() and request.method != "DELETE":
             return error(410, f"the kernel is gone: {self.end_reason}")
         return await handler(request)
@@ -211,7 +210,7 @@ class KernelRelay:
         return web.Response(status=204)
 
     async def _channels(self, request: web.Request) -> web.StreamResponse:
-        """Relays the messages of one client until it, or the kernel, has gone."""
+        """Relays one client's messages until the client or the kernel is gone."""
         if len(self._clients) >= MAX_CLIENTS:
             return error(503, f"{MAX_CLIENTS} clients are already connected")
         client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
@@ -219,7 +218,7 @@ class KernelRelay:
             return error(400, "this address accepts only WebSockets")
         self._enter(client)
         try:
-            # A new id, because the gateway disconnects another client with the same one.
+            # A new id, because the gateway disconnects any other client with the same id.
             kernel = await self._kernel.connect(uuid.uuid4().hex)
             try:
                 await client.prepare(request)
@@ -253,13 +252,13 @@ class KernelRelay:
     async def _send_requests(self, client: web.WebSocketResponse, kernel: aiohttp.ClientWebSocketResponse) -> None:
         async for frame in client:
             if frame.type is not aiohttp.WSMsgType.TEXT:
-                continue  # buffers of widgets, which this protocol does not pass on
+                continue  # widget buffers, which the JSON format can't carry
             try:
                 request = decode_frame(frame.data)
             except ValueError as exc:
                 logger.debug("ignored a frame from a client: %s", exc)
                 continue
-            # The outputs of a second request with the same id would count as those of the first one.
+            # Outputs of a request that reuses an id would be attributed to the first request.
             if request.type not in REQUESTS or self._kernel.channels.awaits(request.id):
                 await client.send_str(_refused(request))
                 continue
@@ -276,7 +275,7 @@ class KernelRelay:
         async for frame in kernel:
             if frame.type is not aiohttp.WSMsgType.BINARY:
                 continue
-            with suppress(ValueError):  # code can send any message itself
+            with suppress(ValueError):  # code in the kernel can send any message
                 message = messages.decode(frame.data)
                 content = shown_content(message, confined=self._confined)
                 if content is not None:
@@ -302,7 +301,7 @@ async def _close(client: web.WebSocketResponse) -> None:
 
 
 def _refused(request: ClientMessage) -> str:
-    """Returns the reply to a request that the kernel does not receive."""
+    """Returns the error reply to a request that is not passed to the kernel."""
     msg_type = f"{request.type.removesuffix('_request')}_reply"
     header = {**request.header, "msg_id": uuid.uuid4().hex, "msg_type": msg_type}
     content: dict[str, Any] = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
@@ -317,7 +316,7 @@ def _answer(model: Model, status: int) -> Handler:
 
 
 def error(status: int, message: str) -> web.Response:
-    """Returns an answer that Jupyter clients show."""
+    """Returns an error response that Jupyter clients show."""
     return web.json_response({"message": message, "reason": message}, status=status)
 
 

@@ -1,8 +1,8 @@
-"""What a person's client receives of a kernel's messages.
+"""Filters the kernel's messages to a person's client.
 
-A Jupyter front end runs the JavaScript of outputs with that person's permissions, outside of every sandbox. Code in the
-sandbox could therefore escape as soon as the person looks. From a confined kernel, a client receives only what front
-ends show without running it: text and raster images.
+A Jupyter front end runs JavaScript in outputs with the person's permissions, outside of any sandbox. Sandboxed code
+could therefore escape as soon as the person views its output. From a confined kernel, a client receives only what front
+ends show without executing it: text and raster images.
 """
 
 import re
@@ -12,14 +12,14 @@ from typing import Any, cast
 from ipybox.kernel_mgr.display_forms import object_of
 from ipybox.kernel_mgr.messages import Message
 
-#: Characters of JSON beyond which the output of one message is not shown.
+#: Maximum bytes of a message's JSON content; larger content is not shown.
 MAX_SHOWN_BYTES = 16 << 20
 
 _SHOWN_FORMS = ("text/plain", "image/png", "image/jpeg", "image/gif", "image/webp")
 
 _DISPLAYS = ("display_data", "execute_result", "update_display_data")
 
-#: Fields of the content by message type. Messages of other types, such as those of widgets, are not passed on.
+#: The content fields that clients receive, by message type. Other messages, such as a widget's, are dropped.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "status": ("execution_state",),
     "stream": ("name", "text"),
@@ -41,15 +41,15 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "execute_result": ("data", "transient", "execution_count"),
 }
 
-#: Control characters, except line ends, tabs, backspaces and the start of an escape sequence that sets colors; and the
-#: characters that change the reading order.
+#: Control characters, except line ends, tabs, backspaces and color sequences; and characters that change the reading
+#: order.
 _CONTROL = re.compile(
     r"\x1b(?!\[[0-9;]*m)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
-#: The states that are shown. The gateway sends no others, so only code could claim them. `dead` is true even if code
-#: claims it: the application then starts another kernel.
+#: The states that are shown. The gateway sends no others, so any other is forged by code. A forged `dead` becomes true:
+#: the application replaces the kernel.
 _STATES = ("starting", "busy", "idle", "dead")
 
 
@@ -98,14 +98,14 @@ def _shown_data(data: object) -> dict[str, Any]:
 
 
 def _shown_payload(payload: object) -> list[dict[str, Any]]:
-    """Returns help pages. Other payloads would make the client edit a file, or exit."""
+    """Returns only help pages. Other payloads would make the client edit a file or exit."""
     entries = map(object_of, cast(list[object], payload) if isinstance(payload, list) else [])
     pages = [_shown_data(page.get("data")) for page in entries if page.get("source") == "page"]
     return [{"source": "page", "data": data, "start": 0} for data in pages]
 
 
 def _plain(value: Any) -> Any:
-    """Returns a JSON value without control characters, except colors of a terminal, and without direction marks."""
+    """Returns a JSON value with control characters and direction marks replaced, except for terminal colors."""
     if isinstance(value, str):
         return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, list):

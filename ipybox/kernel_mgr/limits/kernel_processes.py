@@ -1,8 +1,8 @@
-"""Finds out which processes below a gateway are helpers, and which kernel each of the others belongs to.
+"""Attributes the processes below a gateway to its kernels, and recognizes helpers, for `LimitMonitor`.
 
-Code in a kernel can rename its processes, restart them repeatedly, and leave its process tree. So the command line of
-a process counts only if the place in the tree and the start time agree: the operating system reports both, and no
-process can change them. The time of the first poll does not matter. `LimitMonitor` uses this.
+Code in a kernel can rename its processes, restart them repeatedly, and leave its process tree. So a process's command
+line counts only if its place in the tree and its start time agree: the operating system reports both, and no process
+can change them. The result does not depend on when polling starts.
 """
 
 import math
@@ -16,30 +16,30 @@ from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 #: The command line of the gateway. The command lines of the sandbox around it only end with it.
 GATEWAY = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.gateway\0")
 
-#: The command line of the template process, which kernels are forked off.
+#: The command line of the template process, from which kernels are forked.
 TEMPLATE = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.template\0")
 
 #: The command line of a kernel, which contains its id in a file name.
 KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
 
-#: Bytes of memory that a spare kernel may have more than the template, so that it does not count.
+#: Maximum bytes by which a spare kernel's memory exceeds the template's; with more, it counts.
 SPARE_MEMORY = 64 << 20
 
 
 class KernelProcesses:
     """Distinguishes helpers and the processes of each kernel, including daemons.
 
-    The gateway is the oldest process with its command line. Helpers are the gateway and all processes that are at least
-    as old: the sandbox around it. So is the template that starts with the gateway, with what is below it: a child of
-    the gateway with that command line, and older than all that could run code. A process that it forks for a kernel has
-    the kernel's command line before it leaves it. A kernel is a child of the gateway with a kernel's command line; if
-    two claim the same id, it belongs to the first one.
+    The gateway is the oldest process with its command line. Helpers are the gateway, all processes that are at least as
+    old (the sandbox around it), and the template with its descendants. The template is a child of the gateway with the
+    template's command line that is older than any process that could run code. A process that it forks for a kernel has
+    the kernel's command line before it leaves the template's tree. A kernel is a child of the gateway with a kernel's
+    command line; if two claim the same id, the first one keeps it.
 
-    Other processes belong to the kernel that they are below, or else to the kernel below which they were first seen. A
-    process that left its kernel's tree earlier is unattributed, because its kernel is unknown.
+    Other processes belong to the kernel that they descend from, or descended from when first seen. A process that left
+    its kernel's tree before that is unattributed.
 
     Args:
-        tree: The processes below the gateway, or below the sandbox around it. The gateway must run.
+        tree: The processes below the gateway, or below the sandbox around it. The gateway must be running.
         used: The ids of the kernels that ran cells; None if the gateway keeps no spare kernel.
     """
 
@@ -56,14 +56,14 @@ class KernelProcesses:
         self._template: int | None = None
         self._kernels: dict[str, int] = {}
         self._known: dict[int, str] = {}
-        #: The earliest start time of a process that is no helper.
+        #: The earliest start time of a process that is not a helper.
         self._code_since = math.inf
         #: The owner of each process at the last poll, parents first: the id of a kernel or `UNATTRIBUTED`. Helpers and
         #: a spare kernel have none.
         self.owners: dict[int, str] = {}
-        #: Bytes by which the memory of helpers has grown. Code has no influence on that of the template and its forks.
+        #: Bytes by which the memory of helpers has grown, except the template and its forks: code can't affect those.
         self.grown = 0
-        #: An upper bound of the memory that counts: of processes with owners, outside of processes, and `grown`.
+        #: An upper bound of the memory that counts: of owned processes, outside of processes, and `grown`.
         self.bound = 0
 
     def look(self) -> dict[int, Process]:
@@ -98,7 +98,7 @@ class KernelProcesses:
                 if memory <= max(templates.values()) + SPARE_MEMORY:
                     del self.owners[pid]
                     self.bound -= memory
-                break  # code can pretend to be a spare kernel: at most one, the first, does not count
+                break  # only the first one is exempt, because code can pose as a spare kernel
         return self._processes
 
     def pids(self, owner: str) -> list[int]:
@@ -106,7 +106,7 @@ class KernelProcesses:
         return [pid for pid, found in self.owners.items() if found == owner]
 
     def _find_owner(self, pid: int, process: Process) -> str | None:
-        """Returns the owner of a process that is below no process of a kernel; None if it is the template."""
+        """Returns the owner of a process that is not in a kernel's tree; None if it is the template."""
         command = self._tree.command(pid) if process.parent == self._gateway else b""
         if process.started < self._code_since and TEMPLATE.match(command):
             self._template = pid

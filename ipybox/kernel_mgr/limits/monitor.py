@@ -1,12 +1,12 @@
-"""The monitor that enforces the resource limits of kernels and all processes that they start, from the host.
+"""Enforces the resource limits of kernels and all processes that they start, from the host.
 
-It polls the process tree below the gateway, in its own thread that a busy event loop does not delay. Each poll
-overestimates memory cheaply. Only if the estimate exceeds the limit is memory measured exactly, which is slow. In the
-guest, `ipybox.guest.process` applies first: most programs get a MemoryError there and nothing is killed.
+The monitor polls the process tree below the gateway, in its own thread, which a busy event loop does not delay. Each
+poll computes a cheap upper bound of memory; only if it exceeds the limit is memory measured exactly, which is slow. The
+limits in the guest (`ipybox.guest.process`) apply first: most programs get a MemoryError there and nothing is killed.
 `KernelGateway` owns the monitor.
 
-It can't see System V shared memory, data that waits in pipes and sockets, or files on disks. It stops accidents and
-plain hogs within a tenth of a second; against a program made to evade it, run ipybox in a control group.
+It can't see System V shared memory, data buffered in pipes and sockets, or files on disk. It stops accidents and simple
+memory hogs within a tenth of a second; against programs designed to evade it, run ipybox in a control group.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 MIN_PAUSE = 0.1
 MAX_PAUSE = 0.5
 
-#: Assumed maximum growth of memory, in bytes per second, to compute the length of a pause.
+#: Assumed maximum memory growth in bytes per second, to compute the length of a pause.
 FILL_RATE = 4 << 30
 
 #: A pause is at least this many times as long as the previous poll, up to MAX_PACED_PAUSE.
 PACE = 5
 MAX_PACED_PAUSE = 1.0
 
-#: Seconds to find all processes of a fork bomb; then those found so far are killed.
+#: Seconds to find all processes of a fork bomb before killing those found so far.
 STOP_TIMEOUT = 2.0
 
 #: Seconds after which the gateway is also killed if some processes survive a kill.
@@ -52,21 +52,21 @@ TERMINATE_GRACE = 1.0
 class LimitMonitor:
     """Monitors the processes below one process and kills them when they exceed a limit.
 
-    The gateway and the sandbox around it don't count, except for the growth of their memory. Start the monitor when the
-    gateway answers; kernels may already run. After a kill, monitoring goes on.
+    The gateway and the sandbox around it don't count, except for the growth of their memory. Start the monitor once the
+    gateway answers; kernels may already be running. Monitoring continues after a kill.
 
-    A spare kernel of the gateway (`ipybox.guest.spare`) does not count either. Here it is one kernel that has not run a
-    cell, has one process and little memory, because nothing that the guest reports is believed.
+    The gateway's spare kernel (`ipybox.guest.spare`) does not count either. The guest's reports are not trusted, so the
+    spare is identified as one kernel that has run no cell, with a single process and little memory.
 
-    Kernels share the limits: of several, the monitor kills the one that uses most. Processes that left their kernel
-    unseen count as another kernel, so that no other kernel is killed for their use. CPU time is counted per kernel.
+    Kernels share the limits: the monitor kills the kernel that uses most. Processes that left their kernel unseen count
+    as another kernel, so no other kernel is killed for what they use. CPU time is counted per kernel.
 
     Args:
-        pid: The gateway process, or the sandbox around it, a child of this process. It is killed only if too much is
-            used even without the kernels.
+        pid: The gateway process, or the sandbox around it, a child of this process. It is killed only if usage is
+            still too high without the kernels.
         limits: The resource limits.
-        on_exceeded: Called in the event loop, with a message for people and the ids of the kernels that are about to be
-            killed, of those that ran cells; `UNATTRIBUTED` for processes that left their kernel unseen.
+        on_exceeded: Called in the event loop, with a message and the ids of the kernels to be killed, excluding unused
+            kernels; the id is `UNATTRIBUTED` for processes that left their kernel unseen.
         spare: Whether the gateway keeps a spare kernel.
     """
 
@@ -114,12 +114,12 @@ class LimitMonitor:
 
     @contextlib.contextmanager
     def measure_cell(self, kernel: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
-        """Notes that a kernel is used, and counts the CPU time of its cell.
+        """Marks a kernel as used and measures its cell's CPU time.
 
         Args:
             kernel: The id of the kernel.
             on_cpu_exceeded: Called in the event loop with a message, once, if the cell exceeds its CPU time. Nothing is
-                killed then.
+                killed.
         """
         self._used.add(kernel)
         if self._limits.cpu_seconds is not None:
@@ -131,7 +131,7 @@ class LimitMonitor:
             self._cells.pop(kernel, None)
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # threads have ids like processes there
+        if sys.platform == "linux":  # threads have process-like ids there
             with contextlib.suppress(OSError):  # only root may
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
         try:
@@ -141,7 +141,7 @@ class LimitMonitor:
                 started = time.monotonic()
                 try:
                     pause = self._check()
-                except OSError as exc:  # a shortage of the machine, such as too many open files
+                except OSError as exc:  # a resource shortage, such as too many open files
                     logger.warning("can't list the kernel's processes: %s", exc)
                     pause = MAX_PAUSE
                 if pause is not None:
@@ -196,7 +196,7 @@ class LimitMonitor:
         return text, kernel, f"used {format_bytes(own)} of it"
 
     def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
-        """Returns the owner of processes that uses most, and how much; None if there is only one owner."""
+        """Returns the owner that uses most, and how much; None if there is only one owner."""
         owners = set(self._kernels.owners.values())
         if len(owners) < 2:
             return None, 0
@@ -209,11 +209,11 @@ class LimitMonitor:
         return self._kernels.grown + self._tree.exact(self._kernels.owners)
 
     def _check_cpu(self, kernel: str, cell: "_CellTime", processes: Mapping[int, Process]) -> float:
-        """Checks the CPU time of a cell, and returns the seconds in which it can't use up the rest."""
+        """Checks a cell's CPU time and returns the minimum seconds until it can reach the limit."""
         limit = self._limits.cpu_seconds
         if limit is None or cell.exceeded:
             return MAX_PAUSE
-        # Processes that left the tree of their kernel unseen are counted only where their kernel is clear.
+        # Processes that left their kernel's tree unseen count only if it is clear which kernel that was.
         owners = self._kernels.owners
         kernels = {*owners.values()} - {UNATTRIBUTED}
         whose = None if kernels <= {kernel} else kernel if kernel in kernels else UNATTRIBUTED
@@ -242,7 +242,7 @@ class LimitMonitor:
             cell.on_exceeded(message)
 
     def _doomed(self, kernel: str | None) -> set[int]:
-        """Returns the running processes of one kernel, or of all but a spare one."""
+        """Returns the running processes of one kernel, or of all kernels except the spare."""
         processes = self._kernels.look()
         pids = self._kernels.owners if kernel is None else self._kernels.pids(kernel)
         return {pid for pid in pids if processes[pid].alive}
@@ -253,7 +253,7 @@ class LimitMonitor:
         return self._kill(kernel)
 
     def _kill(self, kernel: str | None) -> bool:
-        """Kills all processes of a kernel; or all but the helpers, and these, too, if that does not help.
+        """Kills the processes of one kernel, or of all kernels and, if that is not enough, the helpers.
 
         Returns whether all processes have ended.
         """
@@ -262,13 +262,13 @@ class LimitMonitor:
         deadline = time.monotonic() + KILL_TIMEOUT
         while doomed and time.monotonic() < deadline:
             _signal(doomed, signal.SIGKILL)
-            time.sleep(0.005)  # the end of grandchildren sends no signal
+            time.sleep(0.005)  # nothing signals the end of grandchildren
             left = self._doomed(kernel)
             # A process that appears after all were found is a new kernel, which the gateway has already started.
             doomed = doomed & left if all_found else left
         limit = self._limits.memory
-        # Files in the sandbox's memory stay until the sandbox ends, and the gateway may have grown, too. At least half
-        # of the limit must be left for the next kernel.
+        # Files in the sandbox's memory stay until the sandbox ends, and the gateway may have grown. At least half of
+        # the limit must be left for the next kernel.
         self._kernels.look()
         full = limit is not None and self._kernels.bound > limit / 2 and self._exact() > limit / 2
         if kernel is None and (doomed or full):
@@ -285,7 +285,7 @@ class LimitMonitor:
         _signal(pids, signal.SIGKILL)
 
     def _stop_all(self, kernel: str | None) -> tuple[set[int], bool]:
-        """Stops the processes of `_doomed`, so that they can't fork; returns them, and whether these are all."""
+        """Suspends the processes of `_doomed`, so they can't fork; returns them and whether all were found."""
         deadline = time.monotonic() + STOP_TIMEOUT
         stopped: set[int] = set()
         quiet = 0
@@ -308,10 +308,10 @@ class _CellTime:
         self._whose: str | None = None
 
     def note(self, total: float, whose: str | None) -> None:
-        """Notes the CPU time of the processes of one owner, or of all if `whose` is None."""
+        """Records the CPU time of one owner's processes, or of all processes if `whose` is None."""
         if self._before is None or whose != self._whose:
             self._before, self._whose = total - self.used, whose
-        # The sum dips while an ended child is not yet counted with its parent.
+        # The sum dips until an ended child is counted with its parent.
         self.used = max(self.used, total - self._before)
 
 

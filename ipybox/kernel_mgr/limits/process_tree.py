@@ -1,4 +1,4 @@
-"""Lists the processes below one process, and measures what they use, for `LimitMonitor` and `KernelProcesses`."""
+"""Lists the processes below one process and measures their usage, for `LimitMonitor` and `KernelProcesses`."""
 
 import contextlib
 import errno
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-#: Memory that the operating system needs for each file in a tmpfs, also for an empty one.
+#: Bytes that the operating system needs for each file in a tmpfs, even an empty one.
 INODE_BYTES = 1024
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-#: What psutil reads of a process.
+#: The attributes of a process to read with psutil.
 _FIELDS = ("ppid", "create_time", "status", "memory_info", "cpu_times")
 
 
@@ -24,13 +24,13 @@ class Process(NamedTuple):
     """A process at one moment."""
 
     parent: int
-    #: Only to be compared with other start times.
+    #: Comparable only with other start times.
     started: float
-    #: Whether it runs, and does not wait to be reaped.
+    #: Whether it is running, and not a zombie.
     alive: bool
-    #: Bytes in memory, shared ones included.
+    #: Resident bytes, including shared memory.
     memory: int
-    #: CPU seconds of its own, and of its ended children where they are known.
+    #: CPU seconds of the process itself, and of its ended children where known.
     cpu: float
     children_cpu: float
 
@@ -40,18 +40,18 @@ class Snapshot(NamedTuple):
 
     #: The root first, parents before children; empty if the root has ended.
     processes: dict[int, Process]
-    #: Bytes of shared and swapped memory of the whole machine, which is used outside of all processes.
+    #: Bytes of the whole machine's shared and swapped memory, in addition to that of processes.
     outside: int
 
 
 def process_tree(pid: int) -> "LinuxTree | PortableTree":
-    """Returns the tree below a process, in the implementation for this system."""
+    """Returns the tree below a process, using this system's implementation."""
     main_thread = f"/proc/{os.getpid()}/task/{os.getpid()}"
     return LinuxTree(pid) if Path(main_thread, "children").exists() else PortableTree(pid)
 
 
 class LinuxTree:
-    """The processes below one process, from /proc, see proc(5). A poll takes 0.15 ms."""
+    """The processes below one process, read from /proc, see proc(5). A poll takes 0.15 ms."""
 
     def __init__(self, pid: int):
         self.root = pid
@@ -61,7 +61,7 @@ class LinuxTree:
         self._file_systems: dict[int, int] = {}  # device → descriptor
 
     def snapshot(self) -> Snapshot:
-        """Returns the current processes. One that ends meanwhile is missing rather than counted twice."""
+        """Returns the current processes. One that ends during the poll is omitted rather than counted twice."""
         found: dict[int, Process] = {}
         parents = {self.root: os.getpid()}
         for pid in (pids := [self.root]):
@@ -100,7 +100,7 @@ class LinuxTree:
             if rollup := _kilobytes(read_proc(f"/proc/{pid}/smaps_rollup")):
                 private += rollup.get(b"Pss_Anon", 0) + rollup.get(b"SwapPss", 0)
                 shared += rollup.get(b"Pss_Shmem", 0)
-            elif fields := read_proc(f"/proc/{pid}/statm").split():  # code can close the other file
+            elif fields := read_proc(f"/proc/{pid}/statm").split():  # code can make the other file unreadable
                 private += (int(fields[1]) - int(fields[2])) * PAGE
         used = sum(files.values())
         for fd in self._file_systems.values():
@@ -111,7 +111,7 @@ class LinuxTree:
         return private + max(shared, used)
 
     def open_private_files(self, pids: Iterable[int]) -> None:
-        """Finds and opens file systems in memory that only these processes have."""
+        """Opens the in-memory file systems that only these processes have mounted."""
         ours = {device for device, _ in _tmpfs_mounts("self")}
         for pid in pids:
             for device, path in _tmpfs_mounts(str(pid)):
@@ -121,7 +121,7 @@ class LinuxTree:
                     fd = os.open(f"/proc/{pid}/root{path}", os.O_PATH)
                     if os.fstat(fd).st_dev == device:
                         self._file_systems[device] = fd
-                    else:  # something else is mounted there, too
+                    else:  # something else is mounted on top
                         os.close(fd)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class LinuxTree:
 
 
 class PortableTree:
-    """The same for systems without /proc, from psutil, at ten times the cost. Shared memory counts each time."""
+    """The same for systems without /proc, using psutil: ten times slower, and shared memory counts for each process."""
 
     def __init__(self, pid: int):
         import psutil  # a dependency of ipykernel, needed only here
@@ -171,7 +171,7 @@ class PortableTree:
         return b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
 
     def exact(self, pids: Iterable[int]) -> int:
-        """Returns the memory that processes use together, with shared memory counted each time."""
+        """Returns the memory that processes use together, with shared memory counted for each of them."""
         processes = self.snapshot().processes
         return sum(processes[pid].memory for pid in pids if pid in processes)
 
@@ -201,7 +201,7 @@ def read_proc(path: str) -> bytes:
 
 
 def _memory_files(pid: int) -> dict[int, int]:
-    """Returns the size of each file of a process that exists only in memory (memfd_create), by its inode."""
+    """Returns the size of each memory-only file (memfd_create) of a process, by inode."""
     sizes: dict[int, int] = {}
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):

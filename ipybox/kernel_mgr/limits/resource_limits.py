@@ -66,7 +66,7 @@ def default_memory_limit() -> int:
 
 
 def _cgroup_files() -> Iterable[Path]:
-    """Returns the files that may contain a memory limit for this process: of its control group and all above."""
+    """Yields the files that may limit this process's memory, of its control group and all groups above."""
     if sys.platform != "linux":
         return
     for line in read_proc("/proc/self/cgroup").decode(errors="surrogateescape").splitlines():

@@ -1,8 +1,8 @@
-"""Installs packages that must be built, in a sandbox of their own.
+"""Builds packages from source and installs them, in a separate sandbox.
 
-A package's code then runs where it can see no home directory, workspace or password, and can write only to a scratch
-directory with its own cache. It reaches the package indexes, the host that the request names, and the hosts that the
-user's settings of the sandbox allow: uv fetches there what a build requires.
+There, a package's code can see no home directory, workspace or password, and can write only to a scratch directory with
+its own cache. It can reach the package indexes, the host in the request, and the hosts that the user's sandbox settings
+allow: uv fetches build requirements from them.
 """
 
 import ipaddress
@@ -22,8 +22,8 @@ from ipybox.sandbox.preflight import SANDBOX_STARTS, transient_cause
 from ipybox.support.way_in import setting
 from ipybox.workspace.writable import WritablePlaces
 
-# A build may write in a project's directory, so it gets a copy, without files that this sandbox can't read. srt's proxy
-# is the only way out, also to a loopback port of the host.
+# A build may write to the project directory, so it gets a copy, without files that the sandbox can't read. srt's proxy
+# is the only way out, even to the host's loopback ports.
 _SCRIPT = 'unset NO_PROXY no_proxy; [ -z "$1" ] || cp -R -- "$1" project 2>/dev/null; shift; exec "$@"'
 
 _REFUSED = ("Tunnel connection failed: 403", "CONNECT tunnel failed, response 403", "unsuccessful tunnel")
@@ -37,16 +37,16 @@ async def build(
     earlier: Iterable[Installed],
     constraints: Path,
 ) -> Path:
-    """Installs a package and what it needs, and returns the directory, in which code of packages may have written.
+    """Installs a package with its dependencies and returns the directory, to which their code may have written.
 
     Args:
         request: The package. If it has a path, the sandbox can read it.
-        sandbox: What kernels may do.
-        earlier: The distributions that are installed already.
+        sandbox: The sandbox of the kernels.
+        earlier: The distributions that are already installed.
         constraints: A file of constraints that the sandbox can read.
 
     Raises:
-        InstallError: If that is not possible.
+        InstallError: If the build or the installation fails.
         SandboxError: If the sandbox can't start.
     """
     directory, temporary = Path(mkdtemp(prefix="build-", dir=scratch)), srt_temporary(scratch)
@@ -78,10 +78,10 @@ async def build(
 
 
 def own_directory(target: Path) -> Path:
-    """Returns the directory that code of packages had for its results.
+    """Returns the directory with the results of a build.
 
     Raises:
-        InstallError: If that code has put something else in its place, such as a link to files of the host.
+        InstallError: If a package's code replaced it, for example with a link to files of the host.
     """
     if target.is_symlink() or not target.is_dir():
         raise InstallError("the build replaced the directory for its results")
@@ -116,18 +116,18 @@ def _write_settings(
 
 
 def _host_of(request: Request) -> list[str]:
-    """Returns the host that the request names, unless that is this machine or its cloud's metadata."""
+    """Returns the host in the request's URL, unless it is this machine or a cloud metadata service."""
     parts = urlsplit(request.url or "")
     if parts.hostname is None:
         return []
-    with suppress(ValueError):  # a name, for which srt checks what it stands for
+    with suppress(ValueError):  # a name, whose addresses srt checks
         if not ipaddress.ip_address(parts.hostname).is_global:
             return []
     return [parts.netloc.rpartition("@")[2]]
 
 
 def _reason(output: str) -> str:
-    """Returns the reason for a host that the sandbox refuses, and where the user allows it."""
+    """Returns how to allow a host that the sandbox blocked; empty if it blocked none."""
     if not any(text in output for text in _REFUSED):
         return ""
     return (

@@ -1,6 +1,6 @@
-"""Reads which distributions are installed from metadata alone: no code of any package runs.
+"""Finds installed distributions by their metadata alone, without running any package's code.
 
-Code of packages may have written the metadata, and all else in a directory that a build has filled.
+The metadata is not trusted, nor is the rest of a build's directory: packages' code may have written it.
 """
 
 import os
@@ -17,14 +17,14 @@ from packaging.version import InvalidVersion, Version
 
 from ipybox.support.safe_directory import open_untrusted
 
-#: Bytes of metadata that are read, and of one of its lines. The description, which comes last, is not needed.
+#: Maximum bytes of metadata to read, and of one line. The description, which comes last, is not needed.
 MAX_METADATA = 1 << 20
 MAX_LINE = 1 << 12
 
 
 @dataclass(frozen=True)
 class Installed:
-    """An installed distribution: its normalized name, its version, its directory of metadata, and the headers there."""
+    """An installed distribution: its normalized name, version, metadata directory and metadata headers."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ class Installed:
     headers: Mapping[str, Sequence[str]]
 
     def requires(self, extras: Collection[str] = ()) -> Iterator[Requirement]:
-        """Yields the requirements that hold here, and with these extras."""
+        """Yields the requirements that apply in this environment with these extras."""
         for text in self.headers.get("Requires-Dist", []):
             with suppress(InvalidRequirement):
                 need = Requirement(text)
@@ -41,7 +41,7 @@ class Installed:
 
 
 def find(*directories: Path) -> dict[str, Installed]:
-    """Returns the distributions in directories by their names; the first one of a name counts, as for imports."""
+    """Returns the distributions in directories by name; the first one of each name wins, as with imports."""
     found: dict[str, Installed] = {}
     for directory in directories:
         for info in sorted(directory.glob("*.dist-info")):
@@ -54,12 +54,12 @@ def find(*directories: Path) -> dict[str, Installed]:
 
 
 def environment() -> dict[str, Installed]:
-    """Returns the distributions in ipybox's own environment, which kernels import, too."""
+    """Returns the distributions in ipybox's own environment, which kernels can also import."""
     return find(*map(Path, filter(None, sys.path)))
 
 
 def seed(installed: Iterable[Installed], directory: Path) -> None:
-    """Describes distributions in a new directory without their code, so that uv takes them for installed there."""
+    """Writes only the metadata of distributions to a new directory, so that uv considers them installed there."""
     directory.mkdir()
     for found in installed:
         info = directory / found.info.name
@@ -72,7 +72,7 @@ def seed(installed: Iterable[Installed], directory: Path) -> None:
 
 
 def discard_seeds(directory: Path) -> dict[str, Installed]:
-    """Removes what `seed` has left in a directory, and returns the other distributions there by their names."""
+    """Removes the remaining output of `seed` from a directory and returns the other distributions there by name."""
     for info in directory.glob("*.dist-info"):
         if not info.is_symlink() and not os.path.lexists(info / "WHEEL"):  # which uv needs to install a distribution
             shutil.rmtree(info)
@@ -80,7 +80,7 @@ def discard_seeds(directory: Path) -> dict[str, Installed]:
 
 
 def pins(installed: Mapping[str, Installed]) -> list[str]:
-    """Returns the versions of ipybox and of all that it needs, which no other package may replace, as requirements."""
+    """Returns requirements that pin ipybox and its dependencies, which no other package may replace."""
     pinned: dict[str, str] = {}
     pending, seen = [("ipybox", frozenset[str]())], set[tuple[str, frozenset[str]]]()
     while pending:
@@ -94,7 +94,7 @@ def pins(installed: Mapping[str, Installed]) -> list[str]:
 
 
 def unmet(earlier: Iterable[Installed], planned: Mapping[str, str]) -> list[str]:
-    """Returns conflicts with the planned versions: requirements of earlier distributions."""
+    """Returns the requirements of earlier distributions that conflict with the planned versions."""
     return [
         f"the installed {found.name} {found.version} requires {need}, not {planned[canonicalize_name(need.name)]}"
         for found in earlier

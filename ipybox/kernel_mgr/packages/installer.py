@@ -1,7 +1,7 @@
-"""Installs requested packages so that the kernels of a workspace can import them, and removes them.
+"""Installs packages for the kernels of a workspace, and removes them.
 
-uv installs what is missing into a new directory, whose files then take their place as a whole: a failure leaves the
-packages unchanged. In sandbox mode, uv accepts only wheels, and executes nothing of them; other packages are built in
+uv installs what is missing into a new directory, whose files are then moved into place as a whole: a failure leaves the
+packages unchanged. In sandbox mode, uv accepts only wheels and executes none of their code; other packages are built in
 sandboxes (`builds`).
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
     from ipybox.sandbox.settings import SandboxSettings
 
-#: What uv's constraints are.
+#: Explains uv's constraints.
 CONSTRAINT = (
     "The constraints are the package versions in ipybox's own environment, which kernels share: request a compatible "
     "version"
 )
 
-#: A sentence about packages that were built.
+#: Reports that packages were built.
 BUILT = "Packages were built from source, in a sandbox without access to the workspace, your home or passwords."
 
 
@@ -41,7 +41,7 @@ class PackageInstaller:
     """Installs packages for the kernels of a workspace, never into ipybox's own environment.
 
     Args:
-        sandbox: The settings if kernels are in a sandbox; then no code of a package runs outside of a sandbox.
+        sandbox: The sandbox settings of the kernels; with these, no package's code runs outside of a sandbox.
     """
 
     def __init__(self, workspace: Path, sandbox: "SandboxSettings | None" = None, *, audit: "AuditLog | None" = None):
@@ -50,19 +50,19 @@ class PackageInstaller:
         self._settings = sandbox
 
     async def install(self, specifier: str, *, by_code: bool = False) -> str:
-        """Installs a package with what it needs, and returns what was installed.
+        """Installs a package with its dependencies and returns what was installed.
 
         Running kernels can import it immediately. Installs into one workspace take turns.
 
         Args:
             specifier: A name or specifier (PEP 508), a URL or a path that uv understands; no option.
-            by_code: Whether code in a kernel requests it. In a sandbox it then gets only packages of the index, because
-                it could send data anywhere with a URL, and read hidden files with a path.
+            by_code: Whether code in a kernel requests it. Sandboxed code gets only packages from the index, because a
+                URL could send data anywhere, and a path could read hidden files.
 
         Raises:
             ValueError: If the specifier is not valid.
             InstallError: If it can't be installed; the message contains uv's reason. Nothing is changed.
-            SandboxError: If it needs a build, and the sandbox for that can't start.
+            SandboxError: If it needs a build, and the sandbox for builds can't start.
             AuditError: If it can't be recorded.
         """
         async with recorded(self._audit, "package_install", package_name=specifier) as record:
@@ -129,10 +129,10 @@ class PackageInstaller:
         earlier: Collection[Installed],
         pinned: Iterable[str],
     ) -> tuple[Path, bool]:
-        """Returns a directory with what is missing, and whether a sandbox built something of it.
+        """Returns a directory with the missing packages, and whether any of them was built.
 
         Raises:
-            UvError: If that is not possible.
+            UvError: If uv fails.
             SandboxError: If the sandbox for builds can't start.
         """
         places = WritablePlaces(self._workspace, self._settings)
@@ -157,7 +157,7 @@ class PackageInstaller:
 
 
 async def _finished(work: Callable[..., None], *arguments: object) -> None:
-    """Runs work in a thread, which can't be stopped, but must not outlive the turn of its install."""
+    """Runs work in a thread to its end, even if cancelled, because it must not outlive its install's turn."""
     running = asyncio.create_task(asyncio.to_thread(work, *arguments))
     try:
         await asyncio.shield(running)
@@ -190,5 +190,5 @@ def _requested_first(name: str | None) -> Callable[[Installed], tuple[bool, str]
 
 
 def _reset(names: Collection[str]) -> str:
-    """Returns what to do in a kernel that imported modules of packages before they changed."""
+    """Returns what to do with kernels that imported packages before they changed."""
     return f"A kernel that has imported {', '.join(sorted(names))} keeps the old modules until a reset."

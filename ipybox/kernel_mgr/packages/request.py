@@ -20,9 +20,9 @@ class Request:
 
     Attributes:
         text: The package as uv expects it.
-        kind: Whether it is looked up in the index, is a wheel, or something that may need a build.
+        kind: Whether it comes from the index, is a wheel, or may need a build.
         name: Its normalized name, if known.
-        url: Its URL, unless it is looked up.
+        url: Its URL, unless it comes from the index.
         path: Its path, if it is on this machine.
         extras: The requested extras, in brackets.
     """

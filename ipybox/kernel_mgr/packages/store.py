@@ -1,8 +1,8 @@
 """The packages of a workspace on disk, replaced as a whole.
 
 A new generation of the directory is built next to the old one: newly installed files are copied, the others are linked.
-Then it takes the old one's place. A process that is killed in between leaves the old or the new generation, or, between
-two renames, neither: the next install restores the old one first.
+Then it replaces the old one. A process that is killed in between leaves the old or the new generation, or, between two
+renames, neither: the next install restores the old one first.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 #: Maximum bytes to read of a distribution's list of files.
 MAX_RECORD = 16 << 20
 
-#: Seconds between two polls of a lock that another process holds, because its release gives no signal.
+#: Seconds between polls of a lock that another process holds, because nothing signals its release.
 LOCK_INTERVAL = 0.05
 
 
@@ -50,7 +50,7 @@ class PackageStore:
         """Waits until no other process installs into this workspace, and locks it.
 
         Raises:
-            NotADirectoryError: If something else is in place of the directory.
+            NotADirectoryError: If the workspace's `.ipybox` is not a directory.
         """
         make_ipybox_dir(workspace)
         # Not in the workspace: any process that can read a file can lock it.
@@ -67,7 +67,7 @@ class PackageStore:
         return find(self.directory)
 
     def replace(self, names: Collection[str], staged: Path | None = None) -> None:
-        """Removes the distributions of these names, and adds all files in the directory `staged`.
+        """Removes the distributions with these names, and adds all files in the directory `staged`.
 
         Raises:
             InstallError: If there are entries other than files and directories, or the disk is full.
@@ -114,7 +114,7 @@ def _locked(lock: int) -> bool:
 
 
 def _files_of(found: Installed) -> Iterator[PurePosixPath]:
-    """Yields the recorded files of a distribution, relative to the directory in which it is."""
+    """Yields the recorded files of a distribution, relative to its directory."""
     try:
         with open_untrusted(found.info / "RECORD") as file:
             lines = file.read(MAX_RECORD).decode(errors="replace").splitlines()
@@ -165,7 +165,7 @@ def _files(directory: Path, *, strict: bool = True) -> Iterator[PurePosixPath]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file to a new one, with its time, which Python compares for compiled modules, but not its whole mode."""
+    """Copies a file with its times, which Python checks for compiled modules, and whether it is executable."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open_untrusted(source) as opened, open(target, "xb") as copy:
         state = os.fstat(opened.fileno())
@@ -175,7 +175,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Links a file of the old generation into the new one, if it has no newer file there."""
+    """Links a file of the old generation into the new one, unless that contains a newer file."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, target, follow_symlinks=False)

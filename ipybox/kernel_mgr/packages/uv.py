@@ -1,6 +1,6 @@
-"""Runs `uv pip install` with the user's own settings of uv and pip, but with none that code in a kernel can write.
+"""Runs `uv pip install` with the user's own uv and pip settings, except those that code in a kernel can write.
 
-uv's working directory is a scratch directory, whose empty `uv.toml` ends its search for one in the directories above.
+uv's working directory is a scratch directory, whose empty `uv.toml` stops it from searching the parent directories.
 https://docs.astral.sh/uv/reference/settings/
 """
 
@@ -30,14 +30,14 @@ from ipybox.support.tasks import TaskSet
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
-#: Lines and bytes of uv's output that a message reports.
+#: Maximum lines and bytes of uv's output that a message reports.
 REPORTED_LINES = 25
 REPORTED_BYTES = 64 << 10
 
-#: Seconds for the guard of a cancelled uv to end everything.
+#: Seconds for the guard of a cancelled uv to end all processes.
 GRACE = 5.0
 
-#: Variables of this process for uv on the host, which may authenticate as the user.
+#: Variables that uv on the host inherits; it may authenticate as the user.
 VARIABLES = (
     *(*SAFE_VARIABLES, *ALL_PROXIES, *CERTIFICATES, "SSL_CLIENT_CERT", "SSH_AUTH_SOCK", "NETRC"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "UV_CONFIG_FILE", "UV_NO_CONFIG"),
@@ -71,7 +71,7 @@ _OFFLINE = re.compile(r"Request failed after|Failed to fetch|error sending reque
 
 
 class UvError(InstallError):
-    """uv failed; the message is what it said.
+    """uv failed; the message contains its errors.
 
     Attributes:
         needs_build: Whether a package has no wheel, and building is not allowed.
@@ -90,7 +90,7 @@ class UvError(InstallError):
 
 @dataclass(frozen=True)
 class UvSettings:
-    """Where uv finds packages, and how it gets there.
+    """Where uv finds packages, and how it connects.
 
     Attributes:
         file: The settings file that uv uses, if there is one.
@@ -113,7 +113,7 @@ class UvSettings:
 
     @property
     def paths(self) -> list[Path]:
-        """The files and directories of this machine that the indexes and certificates are read from."""
+        """The local files and directories from which uv reads indexes and certificates."""
         listed = re.split(r"[\s,]+", " ".join(self.environment.get(name, "") for name in _PLACES))
         if self.file is not None:
             listed += re.findall(r'"((?:file:/)?/[^"]*)"', self.file.read_text(errors="replace"))
@@ -121,7 +121,7 @@ class UvSettings:
         return [path for path in map(Path, dict.fromkeys(named)) if path.is_absolute() and path.exists()]
 
     def without_passwords(self, directory: Path) -> "UvSettings":
-        """Returns the settings for a sandbox, without passwords and tokens, and with a settings file in a directory."""
+        """Returns the settings for a sandbox, without passwords and tokens; copies the settings file to `directory`."""
         names = {*SAFE_VARIABLES, *ALL_PROXIES, *CERTIFICATES, *PACKAGE_INDEXES, "UV_INDEX_STRATEGY"}
         environment = {name: value for name, value in self.environment.items() if name in names}
         environment |= {name: _USERINFO.sub("", value) for name, value in environment.items() if name[:3] == "UV_"}
@@ -135,7 +135,7 @@ class UvSettings:
 def install_command(
     places: WritablePlaces, settings: UvSettings, requirement: str, target: Path, constraints: Path, *options: str
 ) -> list[str]:
-    """Returns the command line that installs a package, and what it needs, into a directory.
+    """Returns the command line that installs a package with its dependencies into a directory.
 
     Raises:
         InstallError: If uv is missing, or code can write it.
@@ -157,20 +157,20 @@ async def run_uv(command: Sequence[str], environment: Mapping[str, str], directo
 
 
 def environment_in(directory: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of uv that runs in a scratch directory."""
+    """Returns uv's environment for a scratch directory, where it creates an empty `uv.toml`."""
     (directory / "uv.toml").touch()
     own = {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "copy", "GIT_TERMINAL_PROMPT": "0"}
     return {**environment, **own, "TMPDIR": str(directory)}
 
 
 def user_settings(places: WritablePlaces) -> UvSettings:
-    """Returns the settings with which the user's own uv or pip finds packages, apart from those that code can write."""
+    """Returns the settings with which the user's own uv or pip finds packages, except those that code can write."""
     environment = inherited((*VARIABLES, *(name for name in PACKAGE_INDEXES if name.startswith("UV_"))))
     environment |= {name: value for name, value in os.environ.items() if _PASSWORD.fullmatch(name)}
     environment["PATH"] = host_path(places)
     environment.setdefault("UV_HTTP_RETRIES", "1")
     known = ssl.get_default_verify_paths()
-    # As pip does: companies add the certificate of their proxy there.
+    # As pip does: companies add their proxy's certificate there.
     if (known.cafile or known.capath) and "UV_NATIVE_TLS" not in environment:
         environment.setdefault("UV_SYSTEM_CERTS", "1")
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -185,7 +185,7 @@ def user_settings(places: WritablePlaces) -> UvSettings:
     named = set[str]() if file is None else _indexes_in(file)
     own_index = "default" in named or not environment.keys().isdisjoint(("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
     pip = pip_settings(places)
-    if named or own_index:  # pip's indexes don't count beside those of uv
+    if named or own_index:  # uv's indexes override pip's
         pip = {key: value for key, value in pip.items() if key in _PIP and not _PIP[key].startswith("UV_")}
     for key, name in _PIP.items():
         if key in pip:
@@ -206,7 +206,7 @@ def _uv_file(places: WritablePlaces) -> Path | None:
 
 
 def _indexes_in(file: Path) -> set[str]:
-    """Returns which settings of indexes a file of uv has: `default` if it replaces the default index, or `others`."""
+    """Returns which indexes a uv settings file defines: `default` if it replaces the default one, `others` for more."""
     try:
         content: dict[str, Any] = tomllib.loads(file.read_text())
     except ValueError:
@@ -256,13 +256,13 @@ def _program(places: WritablePlaces) -> str:
 
 
 async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tuple[int, str]:
-    """Runs a command until it ends, the caller is cancelled, or this process is gone.
+    """Runs a command until it ends, the caller is cancelled, or this process dies.
 
     Returns:
         Its exit code, and the end of its output.
 
     Raises:
-        InstallError: If this process can't learn the exit code.
+        InstallError: If this process can't get the exit code.
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         raise InstallError(_NO_STATUS)

@@ -1,9 +1,9 @@
-"""Transfers files into a workspace and out of it, for callers that can't see its file system or must not trust it.
+"""Transfers files into and out of a workspace, for callers that can't access its file system or must not trust it.
 
-The caller is an MCP client elsewhere, which sends and gets only content (`file_tools`), the application on the same
-machine (`CodeExecutor.upload_file`, `download_file`), or an end of the link to a node (`ipybox.remote`). During the
-transfer, code in the kernel may write the workspace. Therefore, a path is resolved
-once (`paths`), must then lie in an allowed directory and have no protected name (`rules`), and is opened component by
-component without following any link, so that nothing that appears after the check leads elsewhere. Only regular files
-and directories are transferred. Written files are completed first and then renamed (`files`).
+The caller is a remote MCP client, which exchanges only content (`file_tools`), the application on the same machine
+(`CodeExecutor.upload_file`, `download_file`), or an end of the link to a node (`ipybox.remote`). Code in the kernel may
+write to the workspace during a transfer. Therefore, a path is resolved once (`paths`), must be in an allowed directory
+and have no protected name (`rules`), and is opened component by component without following links, so nothing created
+after the check can redirect it. Only regular files and directories are transferred. Files are written completely, then
+renamed (`files`).
 """

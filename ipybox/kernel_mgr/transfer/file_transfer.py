@@ -1,4 +1,4 @@
-"""Transfers with a workspace: of content, for callers that only have content, and of files of the same machine."""
+"""Transfers content, and files of the same machine, into and out of a workspace."""
 
 import io
 import mimetypes
@@ -21,7 +21,7 @@ from ipybox.support.safe_directory import open_directory
 
 TAR = "application/x-tar"
 
-#: Entries of one uploaded directory that are recorded; of one with more, the directory itself is.
+#: Maximum entries of an uploaded directory to record one by one; with more, only the directory is recorded.
 MAX_NAMED_UPLOADS = 100
 
 #: What is transferred: one file, or the entries of a directory.
@@ -52,7 +52,7 @@ class Download:
 
     Attributes:
         data: The content of the file, or the tar of the directory.
-        mime_type: Its type, by its name.
+        mime_type: Its type, guessed from its name.
         transferred: Its path and size.
         executable: Whether the owner of the file can execute it.
     """
@@ -70,12 +70,12 @@ def uploads_to(workspace: Path) -> dict[Path, None]:
 
 
 class FileTransfer:
-    """Transfers files into allowed directories of a workspace and out of them. Its calls block.
+    """Transfers files into and out of the allowed directories of a workspace. Its methods block.
 
     Args:
-        directory: The workspace, which relative paths mean.
+        directory: The workspace, the base of relative paths.
         allowed: The allowed directories, relative to it or absolute.
-        settings: Returns the settings of the sandbox; None without a sandbox.
+        settings: Returns the sandbox settings; None without a sandbox.
         max_bytes: Maximum bytes of one transfer.
 
     Raises:
@@ -127,7 +127,7 @@ class FileTransfer:
         return Download(data, kind, _result(place.path, transfer), executable)
 
     def copy_in(self, source: Path, destination: str | Path) -> TransferReport:
-        """Copies a file or directory of the host to the workspace, and replaces existing files, as `upload`."""
+        """Copies a file or directory from the host to the workspace, replacing existing files, like `upload`."""
         transfer = Transfer(self.max_bytes)
         with _readable_os_errors():
             place = self._writable(destination)
@@ -135,7 +135,7 @@ class FileTransfer:
                 return self._write(place, found, transfer)
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
-        """Copies a file or directory of the workspace to the host, and replaces existing files.
+        """Copies a file or directory from the workspace to the host, replacing existing files.
 
         Raises:
             OSError: If it can't be read or written; the message says why.
@@ -147,9 +147,9 @@ class FileTransfer:
             return self._write_to_host(destination, found, transfer)
 
     def store(self, download: Download, destination: Path) -> TransferReport:
-        """Writes a file or directory of another machine to the host, and replaces existing files.
+        """Writes a file or directory from another machine to the host, replacing existing files.
 
-        That machine is not trusted: protected names are omitted, too.
+        That machine is not trusted, so protected names are omitted.
 
         Raises:
             OSError: If it can't be written; the message says why.
@@ -163,7 +163,7 @@ class FileTransfer:
         return replace(report, omitted=(*download.transferred.omitted, *report.omitted))
 
     def readable(self, path: str | Path) -> AllowedPath:
-        """Returns a place in an allowed directory, whose download no rule denies.
+        """Returns a path in an allowed directory that may be downloaded.
 
         Raises:
             PermissionError: If it can't be downloaded; the message says why.
@@ -186,7 +186,7 @@ class FileTransfer:
     def _content(
         self, data: bytes, is_tar: bool, executable: bool | None, place: AllowedPath, transfer: Transfer
     ) -> Source:
-        """Returns the file of this content, or what is in this tar and may be written to a place."""
+        """Returns a file with this content, or the entries of this tar that may be written to `place`."""
         if is_tar:
             return unpack(data, transfer, _below(place, self._rules.upload_denial))
         return Item(("",), io.BytesIO(data), executable)
@@ -217,7 +217,7 @@ class FileTransfer:
 
 
 def mime_type(path: str) -> str:
-    """Returns the type of a file by its name, without the machine's own tables: the result is the same everywhere."""
+    """Returns a file's type by its name, ignoring the machine's own tables: the result is the same everywhere."""
     guessed, packed = mimetypes.MimeTypes().guess_type(path)
     return guessed if guessed and not packed else "application/octet-stream"
 
@@ -250,7 +250,7 @@ def _result(path: Path, transfer: Transfer, replaced: bool = False) -> TransferR
 
 @contextmanager
 def _readable_os_errors() -> Generator[None]:
-    """Turns errors of the operating system into sentences that name the file."""
+    """Turns operating system errors into sentences that name the file."""
     try:
         yield
     except OSError as exc:

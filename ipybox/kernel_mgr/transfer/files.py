@@ -12,15 +12,15 @@ from typing import IO
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import Directory, kind
 
-#: Default limit of the bytes of one transfer, before any encoding.
+#: Default maximum bytes of one transfer, before any encoding.
 MAX_BYTES = 64 * 1024**2
-#: Files and directories of one transfer.
+#: Maximum files and directories of one transfer.
 MAX_ITEMS = 10_000
-#: Levels of directories of one transfer; each costs a descriptor.
+#: Maximum directory levels of one transfer; each level costs a descriptor.
 MAX_DEPTH = 30
 #: How many omitted names a report lists.
 MAX_OMITTED = 20
-#: Bytes of files that are packed together, unless one file is larger (`parts`).
+#: Maximum bytes of files that are packed together, unless a single file is larger.
 PART = 16 * 1024**2
 #: The directory of bytecode that Python writes next to modules.
 CACHE = "__pycache__"
@@ -28,24 +28,24 @@ CACHE = "__pycache__"
 _CHUNK = 1024**2
 _SCRATCH = ".transfer"
 
-#: Names that were written: a file, or the entries of a directory.
+#: The names that were written; None for a file, the entries for a directory.
 Tree = dict[str, "Tree | None"]
 
-#: Returns why a path is omitted, relative to the start of the transfer; None if it is not.
+#: Returns why a path, relative to the root of the transfer, is omitted; None if it is not.
 Refused = Callable[[tuple[str, ...]], str | None]
 
-#: Returns whether a regular file is skipped, by its path and status, without being omitted.
+#: Returns whether to skip a regular file, by its path and status, without reporting it as omitted.
 Skipped = Callable[[tuple[str, ...], os.stat_result], bool]
 
 
 @dataclass(frozen=True)
 class Item:
-    """A file or a directory that is transferred.
+    """A file or directory to transfer.
 
     Attributes:
-        names: Its path from where the transfer starts.
-        file: Its content, while it is the current one; None for a directory.
-        executable: Whether its owner can execute it; None to keep that of the file that it replaces.
+        names: Its path relative to the root of the transfer.
+        file: Its content, open until the next item; None for a directory.
+        executable: Whether its owner can execute it; None to keep the mode of the file that it replaces.
     """
 
     names: tuple[str, ...]
@@ -55,7 +55,7 @@ class Item:
 
 @dataclass
 class Transfer:
-    """One transfer: its limits, and the files that were transferred, with the bytes of their content."""
+    """One transfer: its limits, and the number and bytes of the files transferred so far."""
 
     max_bytes: int = MAX_BYTES
     max_items: int = field(default_factory=lambda: MAX_ITEMS)
@@ -67,7 +67,7 @@ class Transfer:
 
     @property
     def omitted(self) -> tuple[str, ...]:
-        """Omitted files with the reason; the first of them."""
+        """The first omitted files, each with the reason."""
         omitted = [f"{printable('/'.join(names))} ({why})" for names, why in self._omitted.items()]
         return (*omitted, f"{self._more_omitted} more") if self._more_omitted else tuple(omitted)
 
@@ -143,11 +143,11 @@ def walk(
     names: tuple[str, ...] = (),
     skipped: Skipped = lambda _names, _state: False,
 ) -> Iterator[Item]:
-    """Yields the entries of a directory, in the order of names; links and the like are omitted.
+    """Yields the entries of a directory, sorted by name; links and the like are omitted.
 
     Args:
         transfer: Counts entries and records omitted paths.
-        names: The path of the directory from where the transfer starts.
+        names: The directory's path relative to the root of the transfer.
     """
     for name in sorted(_names(directory)):
         yield from visit(directory, (*names, name), transfer, refused, skipped)
@@ -158,7 +158,7 @@ def visit(
 ) -> Iterator[Item]:
     """Yields a file, or a directory and its entries, as `walk` does; nothing if it does not exist.
 
-    `parent` is the directory that contains it, `names` its path from where the transfer starts.
+    `parent` is the directory that contains it, `names` its path relative to the root of the transfer.
     """
     name, path = names[-1], parent.path / names[-1]
     if reason := refused(names):
@@ -205,7 +205,7 @@ def open_below(directory: Directory, names: tuple[str, ...]) -> Generator[Direct
 
 
 def open_items(directory: Directory, paths: Iterable[tuple[str, ...]]) -> Iterator[Item]:
-    """Yields files below a directory by their paths, without those that can't be read anymore."""
+    """Yields files below a directory by their paths, skipping those that can no longer be read."""
     for names in paths:
         with suppress(OSError), open_below(directory, names[:-1]) as parent, open_file(parent, names[-1]) as opened:
             file, state = opened
@@ -213,7 +213,7 @@ def open_items(directory: Directory, paths: Iterable[tuple[str, ...]]) -> Iterat
 
 
 def remove_file(directory: Directory, names: tuple[str, ...]) -> None:
-    """Deletes a file below a directory, and then its parents that contain no other file, except the first of them.
+    """Deletes a file below a directory, and then its parents that contain no other file, except the topmost one.
 
     Raises:
         OSError: If it can't be deleted.
@@ -245,7 +245,7 @@ def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
 
 
 def write_tree(directory: Directory, items: Iterable[Item], transfer: Transfer) -> Tree:
-    """Writes files and directories into a directory, in addition to its entries or in place of them; returns them.
+    """Writes files and directories into a directory, adding to or replacing its entries; returns their names.
 
     Writes everything to a scratch directory first: if that fails, nothing has changed.
 
@@ -276,7 +276,7 @@ def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> No
 
 
 def _fits(directory: Directory, tree: Tree) -> None:
-    """Checks that a tree can be moved to its place, before any of it is."""
+    """Checks that a whole tree can be moved into place."""
     for name, inner in tree.items():
         found = _stat(directory, name)
         if found is None:

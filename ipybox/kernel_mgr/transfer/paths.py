@@ -1,7 +1,7 @@
-"""Paths for transfers: in allowed directories, opened so that no link leads out of them.
+"""Confines the paths of transfers to allowed directories, even if links are created meanwhile.
 
-A path is resolved first, so that links which stay inside work as elsewhere. The resolved path, which contains no link,
-is opened: a link that takes a directory's place in between is not followed.
+A path is resolved first, so links that stay inside work as usual. Then the resolved path, which contains no links, is
+opened: a link that has since replaced a directory is not followed.
 """
 
 import os
@@ -22,8 +22,8 @@ class AllowedPath:
 
     Attributes:
         base: The directory at which opening starts.
-        identity: Device and number of `base`, when it was trusted.
-        names: The path from there. Code can write it.
+        identity: Device and inode of `base` when it was trusted.
+        names: The path below `base`, where code may write.
     """
 
     base: Path
@@ -37,16 +37,16 @@ class AllowedPath:
 
     @property
     def parent(self) -> "AllowedPath":
-        """The directory that contains it; not for a base."""
+        """The directory that contains it; a base has none."""
         return AllowedPath(self.base, self.identity, self.names[:-1])
 
     @contextmanager
     def open(self, *, create: bool = False) -> Generator[Directory]:
-        """Opens it as a directory, and creates it with its parents if needed and `create` is set.
+        """Opens the path as a directory; with `create`, creates it and its parents if needed.
 
         Raises:
             NotADirectoryError: If it, or a parent of it, is a link or not a directory.
-            PermissionError: If another directory has taken the base's place.
+            PermissionError: If another directory has replaced the base.
         """
         with ExitStack() as stack:
             directory = stack.enter_context(open_directory(self.base, create=False))
@@ -60,7 +60,7 @@ class AllowedPath:
 
 
 def trusted_path(path: Path) -> AllowedPath:
-    """Returns a file or directory of the host, whose links are followed.
+    """Returns the path of a file or directory of the host, following links.
 
     Raises:
         FileNotFoundError: If it does not exist.
@@ -74,7 +74,7 @@ class AllowedDirectories:
 
     Args:
         workspace: The base of relative paths.
-        allowed: Directories, relative to the workspace or absolute. One in the workspace may be missing.
+        allowed: Directories, relative to the workspace or absolute. Those in the workspace need not exist.
 
     Raises:
         ValueError: If one of them is not a directory or can't be allowed.
@@ -90,7 +90,7 @@ class AllowedDirectories:
         return [root.path for root in self._roots]
 
     def locate(self, path: str | Path) -> AllowedPath:
-        """Returns the place that a path leads to, relative to the workspace or absolute; it need not exist.
+        """Returns where a path, relative to the workspace or absolute, leads; it need not exist.
 
         Raises:
             PermissionError: If it is outside of the allowed directories.
@@ -107,7 +107,7 @@ class AllowedDirectories:
         raise PermissionError(f"{printable(path)}{leads} is outside the allowed directories: {where}")
 
     def _root(self, path: Path) -> AllowedPath:
-        # Code may have created links in the workspace: a directory there is used as it is spelled.
+        # Code may have created links in the workspace, so links in a path there are not resolved.
         names = names_below(path, self.workspace)
         if names is None:
             if not path.is_dir():

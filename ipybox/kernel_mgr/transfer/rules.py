@@ -1,4 +1,4 @@
-"""The paths that are never transferred, although they lie in an allowed directory."""
+"""The paths that are never transferred, even in an allowed directory."""
 
 import os
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ _NO_SANDBOX = SandboxSettings(source="no settings", deny_read=(), allow_write=("
 
 
 class TransferRules:
-    """Returns why a path can't be transferred.
+    """The rules that deny transfers, and their reasons.
 
-    Protected names match anywhere and in upper and lower case, because some file systems ignore case. With a sandbox,
-    paths that its settings hide from code or keep it from writing can't be transferred either.
+    Protected names match anywhere and ignore case, because some file systems do. With a sandbox, paths that its
+    settings hide from code or protect from writing can't be transferred either.
 
     Args:
         workspace: The base of relative paths in the settings.
-        allowed: The allowed directories, which count as named in the settings.
+        allowed: The allowed directories, treated as if the settings named them.
     """
 
     def __init__(self, workspace: Path, allowed: Iterable[Path], settings: SandboxSettings | None = None):
@@ -70,7 +70,7 @@ class TransferRules:
 
 
 def own_secrets() -> list[Path]:
-    """Returns what no transfer reads or writes, without links."""
+    """Returns ipybox's private directories, with links resolved; no transfer reads or writes them."""
     return [Path(os.path.realpath(path)) for path in private_directories()]
 
 
@@ -80,7 +80,7 @@ def is_protected(name: str) -> bool:
 
 
 def too_long(path: Path) -> bool:
-    """Returns whether a path has more characters or components than are transferred."""
+    """Returns whether a path has too many characters or components to be transferred."""
     return len(str(path)) > LONGEST_PATH or len(path.parts) > DEEPEST_PATH
 
 

@@ -1,7 +1,7 @@
-"""Directories as tar, in memory: nothing here touches the file system.
+"""Packs and unpacks directories as tar in memory, without touching the file system.
 
-A packed tar is the same for the same files: sorted, without owners and times. A tar to unpack may be hostile: all its
-names are checked before any of it is used, and it is not compressed, so that it can't grow.
+Packing is reproducible: sorted, without owners and times. A tar to unpack may be hostile: all its names are checked
+before any entry is used, and it can't be compressed, so it can't grow.
 """
 
 import io
@@ -12,7 +12,7 @@ from pathlib import Path
 from ipybox.kernel_mgr.transfer.files import Item, Refused, Transfer
 from ipybox.support.printable import printable
 
-#: Seconds of each member's time, 1980-01-01: programs treat an earlier one as a mistake.
+#: The modification time of each member, 1980-01-01: programs treat earlier times as mistakes.
 MTIME = 315_532_800
 #: Exceptions of `tarfile` for an invalid header, and for many headers about one member.
 _UNREADABLE = (tarfile.TarError, ValueError, LookupError, OverflowError, EOFError, RecursionError)
@@ -43,7 +43,7 @@ def unpack(packed: bytes, transfer: Transfer, refused: Refused) -> Iterator[Item
         ValueError: If it can't be read, or a member is invalid.
     """
     try:
-        archive = tarfile.open(fileobj=io.BytesIO(packed), mode="r:")  # noqa: SIM115 - of no file
+        archive = tarfile.open(fileobj=io.BytesIO(packed), mode="r:")  # noqa: SIM115 - in memory
     except _UNREADABLE as exc:
         raise ValueError(f"this is not an uncompressed tar archive: {exc}") from exc
     members: dict[tuple[str, ...], tarfile.TarInfo] = {}
@@ -68,7 +68,7 @@ def unpack(packed: bytes, transfer: Transfer, refused: Refused) -> Iterator[Item
     for names in parents & members.keys():
         if members[names].isreg():
             raise ValueError(f"the tar contains {printable('/'.join(names))} both as a file and as a directory")
-    # Each file gets a buffer, so that it is opened only when its turn comes.
+    # An open file has a buffer, so each is opened only when needed.
     return (
         Item(names, archive.extractfile(member), member.isreg() and bool(member.mode & 0o100))
         for names, member in members.items()
