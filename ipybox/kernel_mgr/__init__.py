@@ -1,1 +1,1 @@
-"""The application's half of kernels: the gateway process, the private sockets to it, and the kernel client."""
+"""The application's side of kernels: the gateway process, the private sockets to it, and the kernel client."""

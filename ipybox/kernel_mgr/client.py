@@ -124,8 +124,8 @@ class KernelClient:
 
         Raises:
             RuntimeError: If already connected, or the gateway can't be reached after all retries.
-            GatewayError: If the kernel does not start, the gateway returns an error, or its answer is not that of a
-                gateway.
+            GatewayError: If the kernel does not start, the gateway returns an error, or something other than a
+                gateway answers.
         """
         if self.remote_kernel.session is not None:
             raise RuntimeError("already connected to a kernel")
@@ -157,7 +157,7 @@ class KernelClient:
         await self._tasks.finish(self.replace_kernel())
 
     async def replace_kernel(self, unless_ended: Execution | None = None) -> bool:
-        """Replaces the kernel as `reset` does, in the task of the caller, who does not cancel it.
+        """Replaces the kernel like `reset`, but in the caller's task, which must not be cancelled.
 
         Does nothing and returns False if the execution `unless_ended` has ended: a reset may already have replaced its
         kernel.

@@ -91,7 +91,7 @@ class KernelGateway(Gateway):
         self._watch: LimitMonitor | None = None
         self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
-        #: Held while the gateway stops: after a start that was cancelled repeatedly, it stops in a separate task.
+        #: Held while the gateway stops: a start that is cancelled repeatedly leaves `stop` running in its own task.
         self._stopping = asyncio.Lock()
         self._started = False
         self._acceptor: Acceptor | None = None

@@ -18,7 +18,7 @@ KERNEL_INIT_TIMEOUT = 60.0
 #: For an execution to end after an interrupt, before its kernel is restarted.
 INTERRUPT_GRACE = 3.0
 
-#: Share of that time after which another interrupt follows: late, because it also ends what code does to clean up.
+#: Fraction of that time after which a second interrupt is sent: late, because it also interrupts cleanup code.
 SECOND_INTERRUPT = 0.75
 
 #: For output to arrive that a kernel printed before a tool call, if the call arrived first.

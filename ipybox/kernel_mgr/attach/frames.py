@@ -30,7 +30,7 @@ class ClientMessage:
 
 
 def decode_frame(text: str) -> ClientMessage:
-    """Returns a client's message.
+    """Returns the client's message in a WebSocket frame.
 
     Raises:
         ValueError: If the text is not a message.

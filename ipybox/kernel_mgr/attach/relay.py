@@ -119,7 +119,7 @@ class KernelRelay:
         return f"http://{HOST}:{self.port}"
 
     def instructions(self) -> str:
-        """Returns instructions for the person to connect Jupyter clients."""
+        """Returns instructions for connecting Jupyter clients."""
         return instructions(self.url, self.token)
 
     async def start(self) -> None:

@@ -22,12 +22,12 @@ TEMPLATE = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.template\0")
 #: The command line of a kernel, which contains its id in a file name.
 KERNEL = re.compile(rb"[^\0]*\0-P\0-m\0ipybox\.guest\.kernel\0[^\0]*/kernel-([\w-]{1,100})\.json\0")
 
-#: Maximum bytes by which a spare kernel's memory exceeds the template's; with more, it counts.
+#: Bytes by which a spare kernel's memory may exceed the template's before it counts towards the limits.
 SPARE_MEMORY = 64 << 20
 
 
 class KernelProcesses:
-    """Distinguishes helpers and the processes of each kernel, including daemons.
+    """Separates helpers from the processes of each kernel, including daemons.
 
     The gateway is the oldest process with its command line. Helpers are the gateway, all processes that are at least as
     old (the sandbox around it), and the template with its descendants. The template is a child of the gateway with the

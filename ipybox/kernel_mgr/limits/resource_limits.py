@@ -14,7 +14,7 @@ from ipybox.support.sizes import format_bytes
 #: Minimum bytes of memory with which a kernel starts and is usable.
 MIN_MEMORY = 128 << 20
 
-#: Replaces the kernel's id for processes that left their kernel unnoticed. No kernel has this id.
+#: The owner of processes that left their kernel unseen, in place of a kernel id. No kernel has this id.
 UNATTRIBUTED: Final = ""
 
 

@@ -74,7 +74,7 @@ def seed(installed: Iterable[Installed], directory: Path) -> None:
 def discard_seeds(directory: Path) -> dict[str, Installed]:
     """Removes the remaining output of `seed` from a directory and returns the other distributions there by name."""
     for info in directory.glob("*.dist-info"):
-        if not info.is_symlink() and not os.path.lexists(info / "WHEEL"):  # which uv needs to install a distribution
+        if not info.is_symlink() and not os.path.lexists(info / "WHEEL"):  # every installed distribution has one
             shutil.rmtree(info)
     return find(directory)
 

@@ -39,7 +39,7 @@ def parse_request(specifier: str, workspace: Path) -> Request:
     """Returns the request for a specifier; relative paths are relative to the workspace.
 
     Raises:
-        ValueError: If it is not one package.
+        ValueError: If it is not a single package.
     """
     text = specifier.strip()
     if text and not text.startswith("-") and text.isprintable():
