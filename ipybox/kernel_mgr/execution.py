@@ -40,7 +40,7 @@ class Execution:
         """Whether the execution has finished and all its output has arrived."""
         return self._idle and self._reply is not None
 
-    def take(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         """Processes the next message."""
         if message.type == "execute_reply":
             self._reply = message
@@ -51,9 +51,9 @@ class Execution:
         self.outputs.add(message)
         if self._idle and self._reply is not None:
             self.outputs.end(self._reply)
-            self.lose("")
+            self.on_end("")
 
-    def lose(self, reason: str) -> None:
+    def on_end(self, reason: str) -> None:
         """Records that no more messages will arrive."""
         self.death = reason
         self.begun.set()

@@ -51,10 +51,10 @@ def describe_exit(exit_status: object) -> str:
 class MessageListener(Protocol):
     """Receives the messages of one request; neither method may block."""
 
-    def take(self, message: messages.Message) -> None:
+    def on_message(self, message: messages.Message) -> None:
         """Processes the next message."""
 
-    def lose(self, reason: str) -> None:
+    def on_end(self, reason: str) -> None:
         """Records that no more messages will arrive, and why."""
 
 
@@ -126,7 +126,7 @@ class KernelChannels:
     async def request(self, content: dict[str, Any], execution: Execution, buffers: Sequence[bytes] = ()) -> None:
         """Sends an `execute_request`, whose messages go to `execution`; without a kernel, the execution just ends."""
         if self._websocket is None or not self.alive:
-            execution.lose(self.death)
+            execution.on_end(self.death)
             return
         session = self._jupyter_session
         execution.msg_id, data = messages.encode_request("execute_request", content, session=session, buffers=buffers)
@@ -136,7 +136,7 @@ class KernelChannels:
         except (aiohttp.ClientError, OSError):
             self.forget(execution.msg_id)
             self._broken = True  # the reader notices only later
-            execution.lose(self.death)
+            execution.on_end(self.death)
 
     def fail(self, reason: str) -> None:
         """Refuses new requests for this reason; pending ones continue until the connection ends."""
@@ -147,7 +147,7 @@ class KernelChannels:
         if self.alive:
             self._listeners[msg_id] = listener
         else:
-            listener.lose(self.death)
+            listener.on_end(self.death)
 
     def awaits(self, msg_id: str) -> bool:
         """Returns whether there is a listener for a request with this id."""
@@ -172,7 +172,7 @@ class KernelChannels:
             work = acknowledge(websocket, received, expecting=lambda: bool(self._listeners))
             acknowledging = asyncio.create_task(work)
         try:
-            while self._take(await websocket.receive()):
+            while self._dispatch(await websocket.receive()):
                 received.set()
         finally:
             try:
@@ -181,9 +181,9 @@ class KernelChannels:
                     await asyncio.wait([acknowledging])
             finally:  # last: listeners must find the channels closed
                 for listener in tuple(self._listeners.values()):
-                    listener.lose(self.death)
+                    listener.on_end(self.death)
 
-    def _take(self, frame: aiohttp.WSMessage) -> bool:
+    def _dispatch(self, frame: aiohttp.WSMessage) -> bool:
         """Passes a message to its listener; returns whether more can arrive."""
         if frame.type is aiohttp.WSMsgType.ERROR:
             error = frame.data
@@ -210,7 +210,7 @@ class KernelChannels:
                 self._marked.set()
             return True
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
-            listener.take(message)
+            listener.on_message(message)
         elif message.parent_header.get("session", self._jupyter_session) == self._jupyter_session:
             self.on_unclaimed(message)
         return True

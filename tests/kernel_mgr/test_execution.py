@@ -24,7 +24,7 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
     failed = Execution(lambda output, _: chunks.append(text_of(output)))
     for each in orders[last]:
         assert not failed.ended.is_set()
-        failed.take(each)
+        failed.on_message(each)
 
     assert failed.over
     assert failed.ended.is_set()
@@ -60,8 +60,8 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
 )
 def test_an_error_has_its_parts_whatever_code_sends(reply: dict[str, Any], failure: str, raised: RaisedException):
     ended = Execution()
-    ended.take(message("status", execution_state="idle"))
-    ended.take(message("execute_reply", **{"status": "error", **reply}))
+    ended.on_message(message("status", execution_state="idle"))
+    ended.on_message(message("execute_reply", **{"status": "error", **reply}))
 
     with pytest.raises(ExecutionError) as error:
         ended.check(None)
@@ -70,9 +70,9 @@ def test_an_error_has_its_parts_whatever_code_sends(reply: dict[str, Any], failu
 
 def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():
     lost = Execution()
-    lost.take(message("execute_reply", status="ok"))
+    lost.on_message(message("execute_reply", status="ok"))
     assert not lost.begun.is_set()
-    lost.lose("the kernel died")
+    lost.on_end("the kernel died")
 
     assert lost.begun.is_set()
     assert lost.ended.is_set()
@@ -81,9 +81,9 @@ def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():
 
 def test_code_that_runs_has_begun():
     running = Execution()
-    running.take(message("status", execution_state="busy"))
+    running.on_message(message("status", execution_state="busy"))
     assert not running.begun.is_set()
-    running.take(message("execute_input", code="1"))
+    running.on_message(message("execute_input", code="1"))
 
     assert running.begun.is_set()
     assert not running.ended.is_set()

@@ -36,12 +36,12 @@ class ClientCells:
         if not self.pending:
             self._none.set()
 
-    def take(self, message: "Message") -> None:
+    def on_message(self, message: "Message") -> None:
         """Records the end of a cell when the kernel reports `idle`."""
         if message.type == "status" and message.content.get("execution_state") == "idle":
             self.end(message.parent_id or "")
 
-    def lose(self, reason: str) -> None:
+    def on_end(self, reason: str) -> None:
         """Records that the kernel has ended, and all cells with it."""
         self.pending.clear()
         self._none.set()

@@ -148,10 +148,10 @@ class KernelRelay:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    def take(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         """Ignores messages: the relay listens only for the kernel's end."""
 
-    def lose(self, reason: str) -> None:
+    def on_end(self, reason: str) -> None:
         """Records that the kernel has ended."""
         self._end(reason.removesuffix(" while the code ran"))
 
