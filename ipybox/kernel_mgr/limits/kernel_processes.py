@@ -66,7 +66,7 @@ class KernelProcesses:
         #: An upper bound of the memory that counts: of owned processes, outside of processes, and `grown`.
         self.bound = 0
 
-    def look(self) -> dict[int, Process]:
+    def poll(self) -> dict[int, Process]:
         """Polls the processes and returns them, parents first; none if the root has ended."""
         before, (self._processes, outside) = self._processes, self._tree.snapshot()
         known, self._known, self.grown = self._known, {}, 0

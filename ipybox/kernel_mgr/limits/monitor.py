@@ -97,7 +97,7 @@ class LimitMonitor:
         Raises:
             OSError: If its thread can't start.
         """
-        self._tree.open_private_files(self._kernels.look())
+        self._tree.open_private_files(self._kernels.poll())
         try:
             self._thread = start_daemon_thread(self._run, "ipybox-limits")
         except OSError:
@@ -155,7 +155,7 @@ class LimitMonitor:
 
         Returns None if there is nothing left to monitor.
         """
-        processes = self._kernels.look()
+        processes = self._kernels.poll()
         if not processes:
             return None
         pauses = [MAX_PAUSE]
@@ -243,7 +243,7 @@ class LimitMonitor:
 
     def _doomed(self, kernel: str | None) -> set[int]:
         """Returns the running processes of one kernel, or of all kernels except the spare."""
-        processes = self._kernels.look()
+        processes = self._kernels.poll()
         pids = self._kernels.owners if kernel is None else self._kernels.pids(kernel)
         return {pid for pid in pids if processes[pid].alive}
 
@@ -269,7 +269,7 @@ class LimitMonitor:
         limit = self._limits.memory
         # Files in the sandbox's memory stay until the sandbox ends, and the gateway may have grown. At least half of
         # the limit must be left for the next kernel.
-        self._kernels.look()
+        self._kernels.poll()
         full = limit is not None and self._kernels.bound > limit / 2 and self._exact() > limit / 2
         if kernel is None and (doomed or full):
             self._end_root()
