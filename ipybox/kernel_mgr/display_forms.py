@@ -47,11 +47,11 @@ _HIDDEN = re.compile(r"\s*<(script|style)\b", re.IGNORECASE)
 def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Display:
     """Returns the display that a message contains."""
     data: dict[str, Any] = {}
-    for mime, value in object_of(content.get("data")).items():
+    for mime, value in as_object(content.get("data")).items():
         is_json = mime == "application/json" or mime.endswith("+json")
         data[mime] = value if is_json or isinstance(value, str) else joined(value)
-    metadata = object_of(content.get("metadata"))
-    display_id = object_of(content.get("transient")).get("display_id")
+    metadata = as_object(content.get("metadata"))
+    display_id = as_object(content.get("transient")).get("display_id")
     display_id = display_id if isinstance(display_id, str) else None
     if is_result:
         count = content.get("execution_count")
@@ -106,7 +106,7 @@ def files_of(display: Display) -> Iterator[tuple[str, str]]:
             yield suffix, text
 
 
-def object_of(value: object) -> dict[str, Any]:
+def as_object(value: object) -> dict[str, Any]:
     """Returns the value if it is a JSON object, otherwise an empty dict."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 

@@ -15,7 +15,7 @@ import aiohttp
 
 from ipybox.guest.protocol import EXIT, MARK, MAX_MESSAGE_BYTES
 from ipybox.kernel_mgr import messages, timeouts
-from ipybox.kernel_mgr.display_forms import object_of
+from ipybox.kernel_mgr.display_forms import as_object
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.support.deadline import Deadline
 from ipybox.support.printable import printable
@@ -33,7 +33,7 @@ ACKNOWLEDGMENT_PAUSE = 0.001
 
 def describe_exit(exit_status: object) -> str:
     """Returns how a kernel died, as the end of a sentence; empty if unknown. Code can forge `exit_status`."""
-    ended = object_of(exit_status)
+    ended = as_object(exit_status)
     status = ended.get("status")
     if type(status) is not int or not -64 <= status <= 255:
         return ""

@@ -143,7 +143,7 @@ class Link:
                 logger.debug("link to the gateway failed: %s", exc)
                 data, fds = b"", []
             for fd in fds:
-                self._take_listener(fd, loop, expected=LISTENER in data)
+                self._accept_listener(fd, loop, expected=LISTENER in data)
             if READY in data and not self.ready.is_set():
                 loop.call_soon_threadsafe(self.ready.set)
                 loop.call_soon_threadsafe(self.settled.set)
@@ -151,9 +151,9 @@ class Link:
                 loop.call_soon_threadsafe(self.close)
                 return
 
-    def _take_listener(self, fd: int, loop: asyncio.AbstractEventLoop, *, expected: bool) -> None:
-        wanted = expected and self._acceptor is None and self._on_tool_connection is not None
-        received = _listening_socket(fd) if wanted else None
+    def _accept_listener(self, fd: int, loop: asyncio.AbstractEventLoop, *, expected: bool) -> None:
+        acceptable = expected and self._acceptor is None and self._on_tool_connection is not None
+        received = _listening_socket(fd) if acceptable else None
         if received is None:
             if not self._refused:
                 logger.warning("closed an unexpected file descriptor from the gateway (and will close any others)")

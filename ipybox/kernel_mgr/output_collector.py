@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ipybox.kernel_mgr.display_forms import display_of, joined, object_of
+from ipybox.kernel_mgr.display_forms import as_object, display_of, joined
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.support.bounded_json import MAX_VALUES, count_values
@@ -70,7 +70,7 @@ class OutputCollector:
         #: The tracebacks that were shown. If the cell fails, the last one is its own, which the reply repeats.
         self._tracebacks: list[str] = []
         self._bytes = 0
-        self._left_out = 0
+        self._dropped = 0
 
     def add(self, message: Message) -> None:
         """Adds an output message; ignores other types."""
@@ -133,10 +133,10 @@ class OutputCollector:
 
     def notices(self) -> list[str]:
         """Returns a sentence about dropped output."""
-        if not self._left_out:
+        if not self._dropped:
             return []
         return [
-            f"{format_bytes(self._left_out)} of output was discarded: the limit is {format_bytes(MAX_OUTPUT_BYTES)} "
+            f"{format_bytes(self._dropped)} of output was discarded: the limit is {format_bytes(MAX_OUTPUT_BYTES)} "
             f"per cell and {MAX_VALUES:,} values per display."
         ]
 
@@ -145,7 +145,7 @@ class OutputCollector:
         if self._clear_before_next:
             self._clear()
         if message.costly or self._bytes + size > MAX_OUTPUT_BYTES:
-            self._left_out += len(message.raw_content)
+            self._dropped += len(message.raw_content)
             return False
         self._bytes += size
         return True
@@ -179,13 +179,13 @@ class OutputCollector:
     def _update_display(self, message: Message) -> None:
         if self._clear_before_next:
             self._clear()
-        update = {} if message.costly else object_of(message.content.get("transient"))
-        wanted = update.get("display_id")
-        places = self._places[wanted] if isinstance(wanted, str) else 0
-        if not isinstance(wanted, str) or not places:  # displayed by an earlier cell, whose result is complete
+        update = {} if message.costly else as_object(message.content.get("transient"))
+        display_id = update.get("display_id")
+        places = self._places[display_id] if isinstance(display_id, str) else 0
+        if not isinstance(display_id, str) or not places:  # displayed by an earlier cell, whose result is complete
             self._add_display_of(message)
             return
-        _, _, replaced = self._updates.get(wanted, (0, None, 0))
+        _, _, replaced = self._updates.get(display_id, (0, None, 0))
         size = _display_size(message)
         self._bytes -= replaced
         # Each place shows the update.
@@ -193,7 +193,7 @@ class OutputCollector:
             self._bytes += replaced
             return
         display = display_of(message.content)
-        self._updates[wanted] = len(self._outputs), display, places * size
+        self._updates[display_id] = len(self._outputs), display, places * size
         if display.data:
             self._report(display, size)
 
@@ -209,7 +209,7 @@ class OutputCollector:
         self._updates.clear()
         self._places.clear()
         self._tracebacks.clear()
-        self._bytes = self._left_out = 0
+        self._bytes = self._dropped = 0
         if self._reported:
             self._report(Clear(), DISPLAY_BYTES)
 
@@ -226,5 +226,5 @@ def _pages(payloads: object) -> list[dict[str, Any]]:
     """Returns the content that the kernel shows in a pager, for example for `len?`."""
     if not isinstance(payloads, list):
         return []
-    pages = map(object_of, cast(list[object], payloads))
+    pages = map(as_object, cast(list[object], payloads))
     return [page for page in pages if page.get("source") == "page" and "data" in page]

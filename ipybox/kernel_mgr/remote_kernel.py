@@ -28,7 +28,7 @@ from ipybox.guest.protocol import (
     STARTS_THREADS,
 )
 from ipybox.kernel_mgr import messages, timeouts
-from ipybox.kernel_mgr.display_forms import object_of
+from ipybox.kernel_mgr.display_forms import as_object
 from ipybox.kernel_mgr.kernel_channels import KernelChannels
 from ipybox.support.deadline import Deadline
 from ipybox.support.endpoint import Endpoint, read_answer
@@ -131,9 +131,9 @@ class RemoteKernel:
 
     async def delete(self, reason: str) -> None:
         """Ends the kernel, if there is one; pending requests fail with `reason`."""
-        await self._leave(reason)
+        await self._disconnect(reason)
         try:
-            await self._end_left()
+            await self._delete_pending()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             if not self.lost:
                 logger.warning("a kernel may still be running: %s", exc)
@@ -145,8 +145,8 @@ class RemoteKernel:
             GatewayError: If the new kernel does not start, the old one may still run, or the gateway does not answer.
             aiohttp.ClientError, OSError: If there is no connection to the gateway.
         """
-        await self._leave(reason)
-        ending = self._ending = asyncio.create_task(self._end_left())
+        await self._disconnect(reason)
+        ending = self._ending = asyncio.create_task(self._delete_pending())
         try:
             await self.create()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
@@ -226,7 +226,7 @@ class RemoteKernel:
                 return
         self.silent.clear()
 
-    async def _leave(self, reason: str) -> None:
+    async def _disconnect(self, reason: str) -> None:
         """Closes the channels of the kernel, if there is one, and schedules its end."""
         self.channels.death = reason
         if self.id is not None:
@@ -236,7 +236,7 @@ class RemoteKernel:
             if not await self.channels.close(timeouts.LOST_GRACE if self.lost else timeouts.ANSWER_GRACE):
                 await self.probe()
 
-    async def _end_left(self) -> None:
+    async def _delete_pending(self) -> None:
         """Ends the kernels in `_to_delete`; returns when their processes have ended.
 
         Raises:
@@ -284,7 +284,7 @@ def preload_notices(preload: Sequence[str], kernel: Mapping[str, object]) -> lis
 
     Accepts only known reasons from `kernel`, the gateway's description of a kernel.
     """
-    problems = object_of(kernel.get(NOT_PRELOADED))
+    problems = as_object(kernel.get(NOT_PRELOADED))
     return [
         f"{module} is not preloaded, because {_REASONS[reason]}."
         for module in preload

@@ -49,7 +49,7 @@ def poll(
 SANDBOX = {ROOT: 0, 2: ROOT, 3: ROOT, GATEWAY: 2}
 
 
-def test_the_gateway_and_what_is_as_old_are_helpers_and_kernels_that_were_there_before_the_first_look_are_not():
+def test_the_gateway_and_what_is_as_old_are_helpers_and_kernels_that_were_there_before_the_first_poll_are_not():
     processes = Processes({**SANDBOX, A: GATEWAY, 11: A, B: GATEWAY}, a=A, b=B)
     trees = KernelProcesses(processes)
     assert poll(trees, processes) == {"a": [A, 11], "b": [B]}
@@ -63,7 +63,7 @@ def test_without_a_gateway_all_but_the_root_counts():
 
 
 def test_a_process_with_the_command_line_of_the_gateway_is_no_helper():
-    # It left its kernel's tree before the first look, and is listed before the gateway.
+    # It left its kernel's tree before the first poll, and is listed before the gateway.
     processes = Processes({ROOT: 0, 30: ROOT, 2: ROOT, GATEWAY: 2, 31: 30, A: GATEWAY}, a=A)
     processes.commands[30] = GATEWAY_COMMAND
     processes.rename(31, "b")

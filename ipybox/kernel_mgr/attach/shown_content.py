@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ipybox.kernel_mgr.display_forms import object_of
+from ipybox.kernel_mgr.display_forms import as_object
 from ipybox.kernel_mgr.messages import Message
 
 #: Maximum bytes of a message's JSON content; larger content is not shown.
@@ -56,7 +56,7 @@ _STATES = ("starting", "busy", "idle", "dead")
 def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
     """Returns the content of a kernel's message for a client; None if the client does not receive it."""
     if message.costly or len(message.raw_content) > MAX_SHOWN_BYTES:
-        return _left_out(message)
+        return _too_large(message)
     content = dict(message.content)
     if message.type == "kernel_info_reply":
         content["debugger"] = False
@@ -78,7 +78,7 @@ def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
     return shown
 
 
-def _left_out(message: Message) -> dict[str, Any] | None:
+def _too_large(message: Message) -> dict[str, Any] | None:
     if message.type == "stream":
         return {"name": "stderr", "text": "[ipybox] This output is too large to show here.\n"}
     if message.type in _DISPLAYS:
@@ -90,7 +90,7 @@ def _left_out(message: Message) -> dict[str, Any] | None:
 
 
 def _shown_data(data: object) -> dict[str, Any]:
-    forms = object_of(data)
+    forms = as_object(data)
     shown = {form: value for form, value in forms.items() if form in _SHOWN_FORMS and isinstance(value, str)}
     if forms and not shown:
         return {"text/plain": "[ipybox] The sandbox blocks this display."}
@@ -99,7 +99,7 @@ def _shown_data(data: object) -> dict[str, Any]:
 
 def _shown_payload(payload: object) -> list[dict[str, Any]]:
     """Returns only help pages. Other payloads would make the client edit a file or exit."""
-    entries = map(object_of, cast(list[object], payload) if isinstance(payload, list) else [])
+    entries = map(as_object, cast(list[object], payload) if isinstance(payload, list) else [])
     pages = [_shown_data(page.get("data")) for page in entries if page.get("source") == "page"]
     return [{"source": "page", "data": data, "start": 0} for data in pages]
 
