@@ -1,12 +1,12 @@
 """Local code-action engine: stateful Python execution with typed, approved MCP tool calls.
 
-Names are resolved on first use (PEP 562), so that `import ipybox` costs next to nothing: it loads neither
-the MCP SDK nor aiohttp nor the code generator.
+Names are resolved on first use (PEP 562), so `import ipybox` is fast: it does not load the MCP SDK, aiohttp or the
+code generator.
 """
 
 import sys
 
-# With `python -m ipybox`, Python searches the working directory first, where a repository may have modules of any name.
+# With `python -m ipybox`, Python searches the working directory first, where a repository may contain any module.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and {"ipybox", "ipybox.mcp_server"} & {*sys.orig_argv}:
     del sys.path[0]
 

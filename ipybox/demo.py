@@ -1,7 +1,7 @@
-"""`ipybox demo`: one task by JSON tool calls and by code, an approval, a sandbox denial and a plot.
+"""`ipybox demo`: one task with JSON tool calls and with code, an approval, a sandbox denial and a plot.
 
-It uses the real git MCP server on a small repository that it creates, and needs no key, model or network. Its packages
-are those of the extra `ipybox[demo]`; without `srt` it skips the sandbox.
+Uses the real git MCP server on a small repository that it creates; needs no API key, model or network. Requires the
+extra `ipybox[demo]`; without `srt`, it skips the sandbox step.
 """
 
 import json
@@ -36,7 +36,7 @@ from ipybox import (
 from ipybox.support.errors import SandboxError
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-#: The history that the task is about.
+#: The invented git history.
 COMMITS = 40
 AUTHORS = ("Ada", "Grace", "Katherine", "Margaret")
 FILES = ("lexer.py", "parser.py", "printer.py", "test_parser.py")
@@ -91,7 +91,7 @@ axes.set_xlabel("changed lines")
 plt.show()
 """
 
-#: Bytes of a token, roughly: for English and code, 3 to 4 with current tokenizers.
+#: Approximate bytes per token: 3 to 4 for English and code with current tokenizers.
 BYTES_PER_TOKEN = 4
 
 
@@ -128,7 +128,7 @@ async def demo(directory: Path | None) -> None:
 
 @asynccontextmanager
 async def _executor(options: dict[str, Any]) -> AsyncGenerator[tuple[CodeExecutor, str]]:
-    """Yields an executor with a sandbox, or one without it and the reason."""
+    """Yields a sandboxed executor, or an unsandboxed one and why the sandbox did not start."""
     executor, problem = CodeExecutor(**options, sandbox=True), ""
     try:
         await executor.start()
@@ -149,7 +149,7 @@ def _missing() -> list[str]:
 
 
 def _create_repository(repository: Path) -> None:
-    """Creates a git repository with an invented history, unless an earlier demo has."""
+    """Creates a git repository with an invented history, unless it exists."""
     if (repository / ".git").exists():
         return
     repository.mkdir(parents=True)
@@ -176,7 +176,7 @@ def _history() -> Iterator[str]:
 
 
 async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]:
-    """Makes the calls that a model would emit as JSON; returns the number of calls, and of bytes written and read."""
+    """Makes the calls that a model would emit as JSON; returns the numbers of calls, bytes written and bytes read."""
     written: list[str] = []
     read: list[str] = []
     async with Client(StdioServerParameters(**server)) as client:
@@ -201,7 +201,7 @@ async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]
 
 
 async def _count_by_code(console: Console, executor: CodeExecutor) -> list[int]:
-    """Runs the cells that a model would write; returns the number of cells, and of bytes written and read."""
+    """Runs the cells that a model would write; returns the numbers of cells, bytes written and bytes read."""
     looked_up = (await executor.execute(LOOK_UP)).text or ""
     console.print(f'tools("git.git_log", "git.git_show") → {len(looked_up):,} bytes of interfaces', markup=False)
     answer = (await _run(console, executor, COUNT)).text or ""

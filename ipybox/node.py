@@ -1,4 +1,4 @@
-"""The command that an engine runs on a node: `python -m ipybox.node`. A person who runs it gets a message."""
+"""`python -m ipybox.node`: the command that an engine runs on a node. On a terminal, it only explains itself."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from ipybox.support.signals import reset_signals
 
 
 def main() -> None:
-    """Serves the application at the other end of standard input and output, until it closes its end."""
+    """Serves the application connected to stdin and stdout until it disconnects."""
     if sys.stdin.isatty():
         sys.exit(
             "ipybox.node can't run on a terminal: an ipybox engine starts it over pipes, see "
@@ -19,7 +19,7 @@ def main() -> None:
     read_fd, write_fd = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    os.dup2(2, 1)  # whatever else is printed must not come between frames
+    os.dup2(2, 1)  # other output must not mix with frames
     os.close(null)
     asyncio.run(serve(read_fd, write_fd))
 

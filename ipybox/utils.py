@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 async def arun(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Returns what a blocking function returns, without blocking the event loop: it runs on a thread.
+    """Returns the result of a blocking function, which runs in a thread instead of blocking the event loop.
 
-    For example `await arun(input, "Approve? ")`. What the function raises is raised.
+    For example, `await arun(input, "Approve? ")`. Exceptions propagate.
     """
     return await asyncio.to_thread(function, *args, **kwargs)

@@ -1,13 +1,13 @@
-"""Writes what is generated in the marketplace: three plugins that differ in where code runs.
+"""Generates files of the marketplace's three plugins, which differ in where code runs.
 
     python plugins/manifests.py            writes the files
-    python plugins/manifests.py --check    fails if any file differs from what it would write
+    python plugins/manifests.py --check    fails if any file is out of date
 
 Most of a manifest is written by hand; this fills in versions and settings (from settings.toml). Each plugin also gets
-a README (from readme.toml), and copies of the license, the icon and the skill. They are copies because `claude plugin
-validate` follows no symbolic links. The launcher gets the server's first answers and the packages that it needs.
+a README (from readme.toml) and copies of the license, the icon and the skill, because `claude plugin validate` doesn't
+follow symbolic links. The launcher gets the server's first responses and a list of the packages that it needs.
 
-The version is that of pyproject.toml. Claude Code reinstalls a plugin only when its version changes.
+The version comes from pyproject.toml. Claude Code reinstalls a plugin only when its version changes.
 https://code.claude.com/docs/en/plugins-reference
 """
 
@@ -32,19 +32,19 @@ sys.path.insert(0, str(ROOT))
 from ipybox.cli.option import Option
 from ipybox.cli.option_table import OPTIONS
 
-#: The plugins, by the modes in which their launcher starts ipybox.
+#: The plugins, by the mode in which their launcher starts ipybox.
 PLUGINS = {"sandbox": "codeact-sandbox", "plain": "codeact-default", "docker": "codeact-docker"}
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
-#: What the packages of ipybox require, and ipybox never uses. ipykernel goes without debugpy if it is not there: no
-#: client of ipybox speaks its protocol. IPython completes without jedi, which needs parso.
+#: Packages that ipybox's dependencies require but ipybox never uses. ipykernel works without debugpy, whose protocol no
+#: client of ipybox speaks. IPython completes without jedi, which needs parso.
 UNUSED = {"debugpy", "jedi", "parso"}
 
-#: The extra that the plugins bring.
+#: The extra that the plugins include.
 PLUGIN_EXTRA = "parsers"
 
-#: The systems that ipybox runs on, and the oldest Python, which needs the most packages.
+#: Markers for ipybox's platforms, with the oldest Python, which needs the most packages.
 LINUX = {"python_version": "3.11", "platform_system": "Linux", "sys_platform": "linux"}
 MACOS = {"python_version": "3.11", "platform_system": "Darwin", "sys_platform": "darwin"}
 
@@ -54,7 +54,7 @@ REQUIREMENTS_HEAD = (
 
 
 def server_answers() -> str:
-    """Returns what the server answers first, each on a line of its own, as launch.sh reads them."""
+    """Returns the server's first responses, each on a line of its own, as launch.sh reads them."""
     command = [sys.executable, "-I", "-m", "ipybox", "--late-checks", "--instructions=brief"]
     client = {"name": "claude-code", "version": "1"}
     params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": client}
@@ -75,13 +75,13 @@ def server_answers() -> str:
             initialized, tools = (json.loads(server.stdout.readline())["result"] for _ in range(2))
             server.stdin.close()
     del initialized["protocolVersion"]
-    initialized["capabilities"]["tools"]["listChanged"] = True  # the image of a container may be of another version
+    initialized["capabilities"]["tools"]["listChanged"] = True  # a container's image may contain another version
     answers = {"protocolVersions": HANDSHAKE_PROTOCOL_VERSIONS, "initialize": initialized, "tools": tools}
     return "{\n" + ",\n".join(f'"{name}": {json.dumps(answer)}' for name, answer in answers.items()) + "\n}\n"
 
 
 def requirements() -> str:
-    """Returns the packages that ipybox needs, by the versions of constraints.txt, as pip reads them."""
+    """Returns the packages that ipybox needs in pip's format, with the versions in constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {canonicalize_name(line.partition("==")[0]): line for line in lines if "==" in line}
     wanted: dict[str, str] = {}
@@ -121,7 +121,7 @@ def contents() -> dict[str, bytes]:
 
 
 def manifests() -> dict[str, Any]:
-    """Returns the content of each manifest, by its path in the repository: what is there, with what is generated."""
+    """Returns each manifest with its generated parts updated, by its path in the repository."""
     registry, marketplace = _read("server.json"), _read(".claude-plugin/marketplace.json")
     registry |= {"description": _project()["description"], "version": version()}
     registry["packages"][0]["version"] = _project()["version"]
@@ -177,7 +177,7 @@ def _files(directory: str) -> list[str]:
 
 
 def _settings(mode: str) -> list[tuple[Option, dict[str, Any]]]:
-    """Returns the options that the plugin of this mode has as settings, in the order of the command line."""
+    """Returns the options that this mode's plugin offers as settings, in command-line order."""
     known = tomllib.loads((ROOT / "plugins/settings.toml").read_text())
     shown = ((option, known[option.parameter]) for option in OPTIONS if option.parameter in known)
     return [(option, setting) for option, setting in shown if mode in setting.get("only", PLUGINS)]
@@ -189,7 +189,7 @@ def _user_config(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 def version() -> str:
-    """Returns the project's version as semver writes it, such as 1.0.0-dev.0."""
+    """Returns the project's version in semver format, such as 1.0.0-dev.0."""
     number = Version(_project()["version"])
     before = "" if number.dev is None else f"-dev.{number.dev}"
     if number.pre is not None:
@@ -202,7 +202,7 @@ def _project() -> dict[str, Any]:
 
 
 def main(*, check: bool) -> int:
-    """Writes the files and removes those left from earlier, or only reports differences. Returns the exit status."""
+    """Writes the files and removes outdated ones, or only reports differences; returns the exit status."""
     wanted = contents()
     skills = (path for name in PLUGINS.values() for path in _files(f"plugins/{name}/skills"))
     outdated = [path for path in skills if path not in wanted]

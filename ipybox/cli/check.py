@@ -1,4 +1,4 @@
-"""`ipybox check`: checks saved code in a kernel, because the host must not run the code of a workspace."""
+"""`ipybox check`: checks saved code in a kernel, because the host must not run workspace code."""
 
 import sys
 from dataclasses import asdict
@@ -15,10 +15,10 @@ from ipybox.codeact.problem import Report
 from ipybox.support.errors import IpyboxError
 from ipybox.workspace.trust import TrustStore
 
-#: Prints what was checked, and what is wrong, as the last line.
+#: Prints the report as its last line.
 CELL = "from ipybox.codeact.checker import report\nprint(); print(report())"
 
-#: Seconds that all imports together may take.
+#: Time limit for all imports together, in seconds.
 TIMEOUT = 120
 
 
@@ -45,7 +45,7 @@ async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> 
     elif problems and sys.stdout.isatty():
         rows = [(f"{problem.path}:{problem.line}", problem.message, problem.remedy) for problem in problems]
         say_table(["Where", "Problem", "What to do"], rows, ["yellow"] * len(rows))
-    elif problems:  # a line each, which editors can open
+    elif problems:  # one per line, so editors can open them
         say("\n".join(map(str, problems)))
     else:
         counts = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in report.checked.items()]

@@ -10,10 +10,10 @@ from ipybox.cli.output import agreed, say, say_json, say_table
 from ipybox.sandbox.removal import RemovablePlace, places, remove, size, used_places
 from ipybox.support.sizes import format_bytes
 
-#: Directories of a workspace that are removed only by name, because they contain your work and the agent's.
+#: Workspace directories that are removed only if named, because they contain your and the agent's work.
 SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
 
-#: Why a place is still there.
+#: Why a place was not removed.
 _REASONS = {
     "started": "kept {}, because ipybox was started after you were asked: stop it and run `ipybox clean` again",
     "failed": "could not remove {} completely: remove the rest yourself",
@@ -30,9 +30,9 @@ workspaces keep their files, but you need to trust their settings and register t
 @without_question
 @as_json
 def clean(workspace: Path, directory: Sequence[str], yes: bool, as_json: bool) -> int:
-    """Shows what would be removed with its size, asks, and removes it; returns the exit status.
+    """Shows what would be removed and its size, asks for confirmation, and removes it; returns the exit status.
 
-    With JSON, nothing is asked, and only `yes` removes anything.
+    With JSON, it doesn't ask, and removes something only with `yes`.
     """
     found = places(workspace, directory)
     kept = dict.fromkeys(used_places(found), "in use")

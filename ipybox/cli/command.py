@@ -1,6 +1,6 @@
-"""The commands of `ipybox`, and what runs before each: logging, and no module or program from the workspace.
+"""The `ipybox` command, and the setup before each subcommand: logging, and no modules or programs from the workspace.
 
-A command imports what it needs when it runs, so that `ipybox --help` and `--version` start at once.
+Each subcommand imports what it needs when it runs, so `ipybox --help` and `--version` are fast.
 """
 
 import logging
@@ -26,7 +26,7 @@ EPILOG = """\b
 Claude Code: claude mcp add ipybox -- ipybox serve --workspace DIR
 Documentation: https://github.com/gradion-ai/ipybox/tree/main/docs"""
 
-#: The PATH of kernels: that of this process before `prepare` changes it.
+#: The PATH for kernels: this process's PATH before `prepare` changes it.
 PATH = os.environ.get("PATH", os.defpath)
 
 Work = TypeVar("Work", bound=Callable[..., int])
@@ -64,10 +64,10 @@ def ipybox() -> None:
 
 
 def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Callable[[Work], Work]:
-    """Returns a decorator that makes a function a command, whose first argument is the workspace.
+    """Returns a decorator that turns a function into a command; its first argument is the workspace.
 
-    `more` follows its summary in the help. With `options` of the table, the second argument contains the given ones;
-    without, the command has only --workspace.
+    `more` follows the summary in the help. With `options`, the second argument contains those given on the command
+    line; without, the command accepts only --workspace.
     """
 
     def add(function: Work) -> Work:
@@ -96,7 +96,7 @@ def prepare(given: dict[str, Any]) -> Path:
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=given.get("log_level", "WARNING"), handlers=[handler])
-    # These say at INFO and ERROR what ipybox reports itself, URLs with their secrets included.
+    # At INFO and ERROR, these log what ipybox reports itself, including URLs with secrets.
     for library in ("httpx2", "mcp"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     workspace = given.get("workspace") or Path.cwd()

@@ -1,4 +1,4 @@
-"""`ipybox docker`: checks the options, and passes most of them on to the ipybox in the container."""
+"""`ipybox docker`: checks the options and passes most of them to ipybox in the container."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +12,13 @@ from ipybox.docker.request import run
 
 @command("docker", options=options_of("docker"))
 def docker(_: Path, given: Mapping[str, Any]) -> NoReturn:
-    """Serves from a container in place of this process."""
+    """Replaces this process with a server in a container."""
     check_options(given)
     run(arguments_of(given))
 
 
 def arguments_of(given: Mapping[str, Any]) -> list[str]:
-    """Returns given options as `--name=value`, for programs."""
+    """Returns the given options as `--name=value` arguments."""
     arguments: list[str] = []
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"

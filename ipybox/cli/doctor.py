@@ -1,7 +1,7 @@
 """`ipybox doctor`: what works on this machine, and what to install for the rest.
 
-Checks run concurrently, each with its own limit. A mode works if code has just run in it, except that for Docker, a
-responding daemon and the image suffice.
+Checks run concurrently, each with its own time limit. A mode works if a cell just ran in it; for Docker, a responding
+daemon and the image suffice.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from ipybox.sandbox.findings import INSTALL_UV, Finding, Install, Program, envir
 from ipybox.sandbox.preflight import INSTALL_SRT, diagnose
 from ipybox.support.errors import IpyboxError
 
-#: Seconds in which a kernel must start, run a cell and end.
+#: Time limit for a kernel to start, run a cell and stop, in seconds.
 KERNEL_TIMEOUT = 60.0
 
-#: What can be checked; "other" stands for further programs that people often use.
+#: What can be checked; "other" covers further programs that people often use.
 Mode = Literal["plain", "sandbox", "docker", "other"]
 
 UV = Program("uv", "uv", "", remedy=INSTALL_UV)
 INSTALL_CLAUDE = Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins")
 CLAUDE = Program("claude", "claude", "", remedy=INSTALL_CLAUDE)
 
-#: What a mode does that works.
+#: How a working mode is described.
 _WORKS = {
     "plain": "works (a kernel ran a cell)",
     "sandbox": "works (a kernel ran a cell, confined by the sandbox)",
@@ -49,7 +49,7 @@ _COLORS = {"ok": "green", "missing": "yellow", "broken": "red"}
 @click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
 @click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
 def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
-    """Prints what works and what is missing; returns the exit status, 0 if Python and the asked-for modes work."""
+    """Prints what works and what is missing; returns the exit status, 0 if Python and the requested modes work."""
     found = asyncio.run(examine_modes(kernels=True))
     works = {mode: _works(findings) for mode, findings in found.items()}
     asked: set[Mode] = {"plain", *(("sandbox",) if sandbox else ()), *(("docker",) if docker else ())}
@@ -65,7 +65,7 @@ def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
 
 
 async def examine_modes(*, kernels: bool = False) -> dict[Mode, list[Finding]]:
-    """Returns what the checks of each mode find, in their order; last, on request, whether a kernel runs."""
+    """Returns the findings of each mode's checks, in order; with `kernels`, finally whether a kernel runs."""
     checks: dict[Mode, list[Callable[[], list[Finding]]]] = {
         "plain": [lambda: [Finding("python", f"{platform.python_version()} ({sys.executable})")]],
         "sandbox": [diagnose],

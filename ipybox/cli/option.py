@@ -1,4 +1,4 @@
-"""What an option of the command line is, and how its values are read. `option_table` lists those of `ipybox serve`."""
+"""Command-line options and how their values are parsed. `option_table` lists the options of `ipybox serve`."""
 
 import math
 import os
@@ -16,12 +16,12 @@ from click.types import OptionHelpExtra
 from ipybox.mcp_server import Approval
 from ipybox.support.sizes import parse_bytes
 
-#: What click needs to know about values of a kind: how to read one, and its name in `--help`.
+#: What click needs to parse a kind of value and to name it in `--help`.
 Kind = Mapping[str, Any]
 
 
 def choice(*values: str, metavar: str = "") -> Kind:
-    """Returns the kind of values that are one of these."""
+    """Returns the kind for a closed set of values."""
     return {"type": click.Choice(values), "metavar": metavar or "|".join(values)}
 
 
@@ -44,7 +44,7 @@ def _directory(text: str) -> Path:
 
 
 def _file(text: str) -> Path:
-    # The server reads the file in another directory than the current one.
+    # The server may change its working directory before it reads the file.
     return Path(os.path.abspath(Path(text).expanduser()))
 
 
@@ -84,14 +84,14 @@ _signature = cache(signature)
 
 
 class Option(click.Option):
-    """An option, which a parsed command line contains only if it was given; `cpu_seconds` is `--cpu-seconds`.
+    """An option that a parsed command line contains only if given; `cpu_seconds` is `--cpu-seconds`.
 
     Args:
         name, does: Its name in a parsed command line, and its text in `--help` and the reference.
-        sets: The class or method whose parameter it sets; None if the command line itself reads it.
-        kind, default: The kind of its values, and its default as text; by default those of the parameter.
-        commands: The commands that have it; by default those of its group.
-        parameter: The name of its parameter and of the plugins' setting; by default its own.
+        sets: The class or method whose parameter it sets; None if only the command line reads it.
+        kind, default: The kind of its values, and its default as text; by default, the parameter's.
+        commands: The commands that accept it; by default, its group's.
+        parameter: The name of its parameter and of the plugins' setting; by default, `name`.
     """
 
     #: The heading of its group in `--help`.
@@ -121,18 +121,18 @@ class Option(click.Option):
         super().__init__([*short, self.flag, name], help=does, default=None, **kind, **more)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Returns the value of a text, which must not be empty."""
+        """Returns the parsed value; rejects an empty one."""
         if value == "":
             raise click.BadParameter("the value is empty")
         return super().type_cast_value(ctx, value)
 
     def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
-        """Returns nothing: the text says it all."""
+        """Returns nothing: the help text already contains the default."""
         return {}
 
 
 def _kind_of(parameter: Parameter) -> Kind:
-    """Returns the kind of a parameter's values, by the first part of its type that is not None."""
+    """Returns the kind of a parameter's values, from the first part of its type that is not None."""
     annotation = parameter.annotation
     if isinstance(annotation, UnionType):
         annotation = next(part for part in get_args(annotation) if part is not NoneType)

@@ -1,6 +1,6 @@
-"""The options of `ipybox serve`, `ipybox docker` and the commands that run a kernel, each written once.
+"""The options of `ipybox serve`, `ipybox docker` and the commands that run a kernel, each defined once.
 
-From this table come the command lines, the values for `ExecutorConfig` and `MCPServer` (`serve`), the settings of the
+This table yields the command lines, the values for `ExecutorConfig` and `MCPServer` (`serve`), the settings of the
 Claude Code plugins (`plugins/manifests.py`) and the reference `docs/settings.md` (`docs/option_reference.py`).
 CONTRIBUTING.md says how to add an option.
 """
@@ -21,7 +21,7 @@ _http = partial(Option, sets=MCPServer.run_http)
 _ALL = "serve docker check"
 _LEVEL = choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", metavar="LEVEL")
 
-#: The options of each group, and the commands that have them by default.
+#: The options by group and the commands that accept them by default.
 _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Workspace", "serve docker"): [
         workspace_option(commands=_ALL),
@@ -142,5 +142,5 @@ def options_of(command: str) -> list[Option]:
 
 
 def given_parameters(given: Mapping[str, Any], of: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the parameters that the given options set directly, by their names there."""
+    """Returns the parameters of a class or method that the given options set, by name."""
     return {option.parameter: given[option.name] for option in OPTIONS if option.sets is of and option.name in given}

@@ -13,12 +13,12 @@ from ipybox.support.printable import printable
 
 
 def say(text: object, **style: Any) -> None:
-    """Prints a line, or several, in a style of `click.style` if that can be seen; the text may be hostile."""
+    """Prints text, which may be hostile; on a terminal, in a style of `click.style`."""
     click.secho(printable(str(text), lines=True), file=sys.stdout, **style)
 
 
 def tell(text: object) -> None:
-    """Prints a message of ipybox itself on stderr; the text may be hostile."""
+    """Prints a message from ipybox on stderr; the text may be hostile."""
     print(printable(f"ipybox: {text}", lines=True), file=sys.stderr, flush=True)
 
 
@@ -33,12 +33,12 @@ def say_code(code: str) -> None:
 
 
 def say_json(data: Any) -> None:
-    """Prints JSON, in ASCII, so that nothing in it can control a terminal."""
+    """Prints JSON in ASCII, which can't control a terminal."""
     print(json.dumps(data, indent=2), flush=True)
 
 
 def say_table(headings: Sequence[str], rows: Sequence[Sequence[str]], colors: Sequence[str] = ()) -> None:
-    """Prints a table of texts, which may be hostile; in a pipe, without headings, in columns two spaces apart.
+    """Prints a table of texts, which may be hostile; in a pipe, without headings and with columns two spaces apart.
 
     On a terminal, the first column of each row can have a color.
     """
@@ -66,7 +66,7 @@ def _render(renderable: Any) -> None:
 
 
 def agreed(question: str, otherwise: str) -> bool:
-    """Asks a person at a terminal, and returns whether the answer is yes; if not, prints what that means."""
+    """Asks a person at a terminal; returns whether the answer is yes, and prints `otherwise` if it is not."""
     hint = "" if sys.stdin.isatty() else ": run this in a terminal to be asked, or add --yes"
     with suppress(EOFError):
         if not hint and input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes"):

@@ -1,4 +1,4 @@
-"""Parses command lines with click: help by groups, errors with a suggestion, and `serve` where no command is named."""
+"""Parses command lines with click: grouped help, errors with suggestions, and `serve` as the default command."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ from click.core import augment_usage_errors
 
 from ipybox.support.way_in import option_name
 
-#: The commands by the headings of the help, and what each does.
+#: The commands and their summaries, by help section.
 SECTIONS = {
     "Serve MCP clients": {
         "serve": "Run the MCP server.",
@@ -35,12 +35,12 @@ SECTIONS = {
 }
 SUMMARIES = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
 
-#: How commands look.
+#: click's settings for every command.
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Mistake(click.UsageError):
-    """The command line is wrong; the hint says what to do, by default where the help is."""
+    """The command line is wrong; the hint says what to do, by default how to get help."""
 
     def __init__(self, message: str, hint: str = ""):
         super().__init__(message)
@@ -49,7 +49,7 @@ class Mistake(click.UsageError):
 
 @contextmanager
 def mistakes(prefix: str = "") -> Generator[None]:
-    """Makes each ValueError inside a `Mistake`."""
+    """Turns a ValueError raised inside into a `Mistake`."""
     try:
         yield
     except ValueError as exc:
@@ -84,15 +84,15 @@ def explain(error: click.UsageError) -> str:
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists options by groups."""
+    """A command whose help lists options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the command line of this command, which errors name."""
+        """Parses this command's arguments; errors name the command."""
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options by groups, first those that have none."""
+        """Writes the options by group, ungrouped ones first."""
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
@@ -101,20 +101,20 @@ class GroupedCommand(click.Command):
 
 
 class Commands(click.Group):
-    """The commands of `ipybox`, in sections; each is a function in the module of its name."""
+    """The commands of `ipybox`, in sections; each is defined in the module with its name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the options of `ipybox` itself, and finds the command."""
         return super().parse_args(ctx, with_command(args))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports a command."""
+        """Returns a command; imports its module if needed."""
         if type(self.commands.get(cmd_name)) is click.Command:
             import_module(f"ipybox.cli.{cmd_name}")
         return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands by sections, and then the options."""
+        """Writes the commands by section, then the options."""
         _write(formatter, {title: [*commands.items()] for title, commands in SECTIONS.items()})
         click.Command.format_options(self, ctx, formatter)
 
@@ -126,9 +126,9 @@ def _write(formatter: click.HelpFormatter, sections: Mapping[str, Sequence[tuple
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """Returns a command line that begins with its command, which may follow serving options.
+    """Returns a command line that begins with its command, even if options of `serve` precede it.
 
-    Without a command, it is `serve`, for clients' configurations; a person at a terminal gets the help.
+    The default command is `serve`, for client configurations; at a terminal, no arguments at all mean `--help`.
     """
     if not arguments:
         return ["--help"] if sys.stdin.isatty() else ["serve"]

@@ -1,4 +1,4 @@
-"""What commands that run kernels share: the executor's options, and an end by signals."""
+"""Executor options and signal handling, shared by commands that run kernels."""
 
 import asyncio
 import signal
@@ -32,7 +32,7 @@ def check_options(given: Mapping[str, Any]) -> None:
 
 
 def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, Any]:
-    """Returns fields of `ExecutorConfig`; raises a `Mistake`, or a SandboxError about settings and requirements."""
+    """Returns arguments for `ExecutorConfig`; raises a `Mistake`, or a SandboxError about settings or requirements."""
     check_options(given)
     options = given_parameters(given, ExecutorConfig)
     if "sandbox" in given:
@@ -57,10 +57,10 @@ def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, A
 
 
 def checked(given: Mapping[str, Any], look_up: Callable[[], Value]) -> Callable[[], Value]:
-    """Returns a function that looks something up once, and whose error ends the command, except with --late-checks.
+    """Returns `look_up` with a cache; calls it now, so that errors end the command, except with --late-checks.
 
-    Then a client's first call reports the error: Claude Code does not start a plugin's server again for 15 minutes
-    after a failure.
+    With --late-checks, a client's first call reports the error: Claude Code does not restart a plugin's server within
+    15 minutes of a failure.
     """
     once = cache(look_up)
     if "late_checks" not in given:
@@ -69,17 +69,17 @@ def checked(given: Mapping[str, Any], look_up: Callable[[], Value]) -> Callable[
 
 
 def run(work: Coroutine[object, object, int | None]) -> int:
-    """Returns the exit status of the work, or of a signal that cancelled it."""
+    """Runs the work until it ends or a signal cancels it; returns the exit status."""
     return asyncio.run(until_signal(work))
 
 
 async def until_signal(
     work: Coroutine[object, object, int | None], before: Callable[[int, Signals], Awaitable[None]] | None = None
 ) -> int:
-    """Returns the exit status of the work, or of a signal that cancelled it.
+    """Runs the work until it ends or a signal cancels it; returns the exit status.
 
-    Before the cancellation, `before` receives the signal and a queue of later ones. An ignored SIGHUP, as with `nohup`,
-    stays ignored.
+    Before the cancellation, awaits `before` with the signal and a queue of later ones. If SIGHUP is ignored, as with
+    `nohup`, it stays ignored.
     """
     signals = Signals()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

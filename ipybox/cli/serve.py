@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 #: The variable that contains the HTTP token; without it, one is generated.
 TOKEN_VARIABLE = "IPYBOX_TOKEN"
 
-#: Seconds that calls in progress get to finish after SIGTERM, with HTTP.
+#: Time limit for calls in progress to finish after SIGTERM, over HTTP, in seconds.
 DRAIN_TIMEOUT = 25.0
 
 
@@ -78,14 +78,14 @@ async def _serve_stdio(server: MCPServer) -> int:
 
     async def stop(number: int, _: Signals) -> None:
         await server.stop()
-        # Clients are impatient, and the results of what still runs would not be used.
+        # Clients don't wait for long, and the results of running cells would not be used.
         os._exit(128 + number)
 
     try:
         return await until_signal(server.run(), stop)
     except OSError as exc:
         tell(str(exc))
-        os._exit(1)  # everything has ended; from 3.13 on, Python would complain about what it can't flush
+        os._exit(1)  # everything has stopped; Python 3.13 and later would complain that it can't flush
 
 
 async def _serve_http(server: MCPServer, given: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""`ipybox tools`: the tools and saved code actions of a workspace, for people. Imports and runs none of them."""
+"""`ipybox tools`: shows people a workspace's tools and saved code actions, without importing or running them."""
 
 import sys
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
 from ipybox.codeact.search import named, search
 from ipybox.codeact.tool_info import gentool_cards, mcp_cards
 
-#: What the tools of each root are called.
+#: The label for the tools of each root.
 _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
 
 

@@ -18,7 +18,7 @@ from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
-#: Files of a workspace that ipybox would trust.
+#: The workspace files that ipybox reviews by default.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
 
 _PROFILE = "profile to compare with (default: default)"
@@ -36,7 +36,7 @@ _PROFILE = "profile to compare with (default: default)"
 def trust(
     workspace: Path, file: Sequence[Path], *, listed: bool, revoked: bool, profile: str, yes: bool, as_json: bool
 ) -> int:
-    """Shows what files would allow, asks for agreement, and stores the answer; returns the exit status."""
+    """Shows what files would allow, asks for confirmation, and stores it; returns the exit status."""
     if as_json and not listed:
         raise Mistake("--json needs --list", "add --list")
     if listed and revoked:

@@ -2,11 +2,11 @@
 
     stdio, http ──► server ──► tools, file_tools ──► services ──► kernel_sessions: a CodeExecutor for each session
                                    │                    └─► approver, question: approvals by the user
-                                   ├─► registration: MCP servers whose tools code may call
+                                   ├─► registration: MCP servers whose tools cells can call
                                    ├─► detached: cells and registrations that wait for a person between requests
-                                   └─► results/: an output as a client gets it
+                                   └─► results/: output as clients receive it
 
-Names are resolved on first use (PEP 562): loading the MCP SDK takes longer than a client waits for a first answer.
+Names are resolved on first use (PEP 562): loading the MCP SDK takes longer than a client waits for the first answer.
 """
 
 from pathlib import Path
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["HTTPServerInfo", "MCPServer"]
 
-#: How tool calls are approved: all of them, by the user, or by the rules of a file.
+#: How tool calls are approved: automatically, by the user, or by the rules in a file.
 Approval = Literal["auto", "ask"] | Path
 
 #: What the audit log contains.
 AuditOption = Literal["full", "hash", "off"]
 
-#: How images are returned: as paths of their files, as images for the model, or as both.
+#: How images are returned: as file paths, as images for the model, or both.
 Images = Literal["link", "inline", "both"]
 
-#: Instructions with all that an agent needs, or, at a lower cost of context, for an agent with the codeact skill.
+#: Complete instructions, or shorter ones, which cost less context, for agents with the codeact skill.
 Instructions = Literal["full", "brief"]
 
 __getattr__, __dir__ = lazy_exports(

@@ -1,6 +1,6 @@
-"""Approval of tool calls by an MCP client's user, through elicitation; `ipybox.mcp_server.question` makes the forms.
+"""Approval of tool calls by an MCP client's user, through elicitation; `ipybox.mcp_server.question` builds the forms.
 
-Depending on the revision of MCP, a form is sent during the cell's request or ends it (`detached`). The cell runs on.
+Depending on the MCP revision, a form is sent during the cell's request or ends it (`detached`). The cell keeps running.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
@@ -34,15 +34,15 @@ from ipybox.support.scratch import ScratchDirectory
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.tool_exec.approval.request import ApprovalRequest
 
-#: Seconds in which no person can read and answer a form: the client itself gave an answer that comes sooner.
+#: Seconds that a person needs at least to read and answer a form: a faster answer came from the client itself.
 READING_TIME = 0.5
 
 logger = logging.getLogger(__name__)
 
-#: The key of a form: there is one at a time.
+#: The key of a request's form; there is one at a time.
 APPROVAL = "approval"
 
-#: Sends a form to the client, and returns its user's answer.
+#: Sends a form to the client and returns the user's answer.
 Ask = Callable[[ElicitRequestFormParams], Awaitable[ElicitResult]]
 
 #: An MCP server and one of its tools.
@@ -52,11 +52,11 @@ _Cell = DetachedTask[ElicitRequestFormParams, CodeExecutionResult]
 
 
 class ElicitationApprover:
-    """Runs the cells of a server, on whose tool calls a policy decides, or the client's user if the policy asks.
+    """Runs cells; a policy decides on their tool calls, or the client's user if the policy says so.
 
-    Each client shows one form at a time, because an answer may make others unnecessary. An answer of the client itself,
-    such as a hook's, holds for its call only, and is recorded as such. The policy stores answers that hold for more
-    than one cell. A form expires, and its call fails, after the user has seen it for `timeout` seconds.
+    Each client shows one form at a time, because an answer may make others unnecessary. If the client answers itself,
+    for example by a hook, the answer applies only to that call and is recorded as the client's. The policy stores
+    answers that apply beyond the cell. A form expires, and its call fails, `timeout` seconds after it is shown.
     """
 
     def __init__(self, policy: ApprovalPolicy, timeout: float | None = 60):
@@ -66,16 +66,16 @@ class ElicitationApprover:
         #: A notice about an expired form, until the next form shows it.
         self.withdrawn: str | None = None
         self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
-        #: Cells whose clients must repeat their requests with an answer.
+        #: Cells waiting for their clients to repeat the request with an answer.
         self._waiting: dict[str, _Cell] = {}
 
     async def run(
         self, executor: CodeExecutor, code: str, timeout: float, progress: Progress | None, context: Context[Any, Any]
     ) -> CodeExecutionResult | InputRequiredResult:
-        """Executes a cell, or continues the one that a request answers; returns its result or its next form.
+        """Executes a cell, or resumes the one whose form the request answers; returns its result or next form.
 
         Reports progress to the request that started the cell. Raises what `CodeExecutor.execute` raises, and a
-        CodeExecutionError if the cell to continue does not exist.
+        CodeExecutionError if the cell to resume does not exist.
         """
         # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
         client = None if context.headers is None else context.headers.get("mcp-session-id", object())
@@ -99,7 +99,7 @@ class ElicitationApprover:
         return await self._next(cell)
 
     async def aclose(self) -> None:
-        """Ends cells that wait for answers."""
+        """Cancels cells that wait for answers."""
         for cell in self._waiting.values():
             await cell.cancel()
 
@@ -111,10 +111,10 @@ class ElicitationApprover:
         seconds: float | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> "CellApprover":
-        """Returns the approver for the calls of one cell, which ends after `seconds`.
+        """Returns the approver for the calls of one cell, which ends within `seconds`.
 
-        `ask` shows the user a form; None if the client can't. `client` is equal for all requests of a client, as far as
-        its transport can tell. `tell` shows the user a line.
+        `ask` shows the user a form; None if the client can't. `client` identifies the client as far as the transport
+        allows. `tell` shows the user a line.
         """
         end = None if seconds is None else asyncio.get_running_loop().time() + seconds
         return CellApprover(self, ask, self._clients.setdefault(client, _Client()), end, tell or (lambda _: None))
@@ -146,7 +146,7 @@ class CellApprover:
     _approver: ElicitationApprover
     _ask: Ask | None
     _client: _Client
-    #: When the cell ends at the latest, in the event loop's time.
+    #: The cell's deadline, in the event loop's time.
     _end: float | None
     _tell: Callable[[str], None]
     _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])
@@ -173,7 +173,7 @@ class CellApprover:
         approver = self._approver
         decision = approver.policy.decide_on(request)
         tool = (decision.call.server, decision.call.tool)
-        if decision.effect == "allow":  # by an answer since the call arrived
+        if decision.effect == "allow":  # because of an answer since the call arrived
             await request.accept(by="rule", because=f"allowed by {decision.reason}")
             return
         if (tool, decision.reason) in self._allowed:
@@ -229,9 +229,9 @@ class CellApprover:
 
 
 def _asker(context: Context[Any, Any]) -> Ask | None:
-    """Returns a function that shows a form to the user of a request's client; None if the client can't."""
+    """Returns a function that shows a form to the client's user, or None if the client can't show forms."""
     elicitation = context.client_capabilities and context.client_capabilities.elicitation
-    # Without modes, as in the first revision, forms are supported.
+    # A capability without modes, as in the first revision, includes forms.
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
         return None
 
@@ -243,7 +243,7 @@ def _asker(context: Context[Any, Any]) -> Ask | None:
 
 @contextmanager
 def _kept(text: str | None) -> Generator[Path | None]:
-    """Keeps a text in a file that sandboxed code can't reach; yields its path, or None without a file."""
+    """Saves a text temporarily where sandboxed code can't read it; yields its path, or None without a file."""
     file = None
     with ExitStack() as stack:
         try:
@@ -260,5 +260,5 @@ def _kept(text: str | None) -> Generator[Path | None]:
 _DECLINED = "the user declined it"
 _DISMISSED = "the question was dismissed without an answer"
 
-#: For the agent, between the reason why no person could be asked and the name of the user's option.
+#: Text for the agent, between the reason why no person was asked and the name of the user's option.
 _TELL = ", so no person was asked. Tell the user: only they can change what needs approval, with "

@@ -1,8 +1,8 @@
-"""The private socket of an MCP server, over which `ipybox attach` asks it to let a person join a session.
+"""The MCP server's private socket, through which `ipybox attach` lets a person join a session.
 
-The server opens it with its first session, in the state directory of the workspace, which only the same user can read,
-and which the sandbox hides. The command sends the name of a session as a line of JSON. The session can be joined until
-the connection ends, so that no port outlives the command.
+The server opens it with its first session, in the workspace's state directory, which only the same user can read and
+the sandbox hides. The command sends the session's name as a line of JSON. The session can be joined until the
+connection ends, so no port outlives the command.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 EXITED = "the MCP server has exited"
 
-#: Seconds for the request to arrive.
+#: Time limit for the request to arrive, in seconds.
 REQUEST_TIMEOUT = 10.0
 
 
@@ -45,7 +45,7 @@ def running_servers(workspace: Path) -> dict[int, Path]:
 
 
 def find_server(workspace: Path, pid: int | None) -> Path:
-    """Returns the socket of a workspace's server, by default of the only one; raises an AttachError without one."""
+    """Returns the socket of a workspace's server, by default the only one; raises an AttachError if none fits."""
     running = running_servers(workspace)
     if not running:
         raise AttachError(
@@ -65,7 +65,7 @@ def find_server(workspace: Path, pid: int | None) -> Path:
 
 @asynccontextmanager
 async def joined(path: Path, session: str) -> AsyncGenerator[tuple[str, str, Awaitable[str]]]:
-    """Joins a session; yields its relay's URL and token, and an awaitable for the reason of the session's end.
+    """Joins a session; yields its relay's URL and token, and an awaitable for why the session ended.
 
     Raises an AttachError if the session can't be joined.
     """
@@ -117,7 +117,7 @@ class AttachSocket:
         self._path: Path | None = None
 
     def start(self) -> None:
-        """Opens the socket, unless it is open. If that fails, only joining does not work."""
+        """Opens the socket unless it is open. If that fails, only `ipybox attach` is unavailable."""
         if self._listener is not None:
             return
         try:
@@ -155,7 +155,7 @@ class AttachSocket:
             writer.close()
 
     async def _let_in(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Lets clients use a session until the command, or the kernel, has ended."""
+        """Gives clients access to a session until the command or the kernel ends."""
         running = self._sessions.running
         if name not in running:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")

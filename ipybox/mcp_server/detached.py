@@ -1,4 +1,4 @@
-"""Work that outlives its first request, because it waits for a person: cells, and registrations with a sign-in.
+"""Work that outlives its first request because it waits for a person: cells, and registrations with a sign-in.
 
 Until MCP 2025-11-25, a server sends forms while a request is in progress. Since 2026-07-28, it ends the request with
 the form (`InputRequiredResult`), and the client repeats the request with the answer.
@@ -18,7 +18,7 @@ class DetachedTask(Generic[Form, Result]):
     """A task that keeps running between the requests of a client, and asks its user questions.
 
     The work receives a function that shows the user a form and returns a future with the answer. If the client never
-    returns, a limit of the work itself must end the task, or `cancel` at the server's end.
+    comes back, the work's own time limit must end the task, or `cancel` when the server stops.
     """
 
     def __init__(self, work: "Callable[[Callable[[Form], asyncio.Future[ElicitResult]]], Awaitable[Result]]"):
@@ -27,7 +27,7 @@ class DetachedTask(Generic[Form, Result]):
         self._answer: asyncio.Future[ElicitResult] | None = None
         self._forms: asyncio.Queue[tuple[Form, asyncio.Future[ElicitResult]]] = asyncio.Queue()
         self.task = asyncio.ensure_future(work(self._ask))
-        # A failure is the result of the next request, and dropped if none comes.
+        # The next request reports a failure; if none comes, the failure is dropped.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
@@ -56,7 +56,7 @@ class DetachedTask(Generic[Form, Result]):
             self._answer.set_result(answer)
 
     async def cancel(self) -> None:
-        """Cancels the work, and waits until it has ended."""
+        """Cancels the work and waits until it ends."""
         self.task.cancel()
         await asyncio.wait([self.task])
 

@@ -1,4 +1,4 @@
-"""`upload_file` and `download_file` as MCP tools: the client passes content, and names paths on the server."""
+"""`upload_file` and `download_file` as MCP tools: the client passes content and names paths on the server."""
 
 import asyncio
 import binascii
@@ -16,7 +16,7 @@ from ipybox.mcp_server.results.tool_result import failure_result
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
 
-#: Bytes of an image for a model; larger ones would make a client's next request fail.
+#: Maximum bytes of an image for a model; a larger one would make the client's next request fail.
 MAX_IMAGE = 3_750_000
 #: First bytes of the images that models accept.
 _IMAGES = {
@@ -29,9 +29,9 @@ Encoding = Literal["utf-8", "base64", "tar"]
 
 
 class FileTools:
-    """The two tools. They run one at a time: each may hold its content several times.
+    """The two tools. They run one at a time, because each may hold several copies of its content.
 
-    `read_from_node` returns a file of the node on which code runs; None if code runs in the workspace.
+    `read_from_node` returns a file from the node on which cells run, or None if they run in the workspace.
     """
 
     def __init__(self, workspace: FileTransfer, read_from_node: Callable[[str], Awaitable[Download | None]]):
@@ -80,7 +80,7 @@ class FileTools:
 
 def _decoded(content: str) -> bytes:
     try:
-        # With line breaks, as programs write it.
+        # Programs break base64 into lines.
         return binascii.a2b_base64(content.encode("ascii").translate(None, b" \t\r\n"), strict_mode=True)
     except ValueError as exc:
         raise ValueError(f"the content is not base64: {exc}") from None
@@ -89,7 +89,7 @@ def _decoded(content: str) -> bytes:
 def _blocks(content: Download) -> list[ContentBlock]:
     """Returns text as text, an image as an image, and anything else as a resource.
 
-    Blank text, which model APIs reject as a block of text, is also a resource, followed by a sentence for the model.
+    Blank text is also a resource, because model APIs reject blank blocks; a sentence for the model follows it.
     """
     data = content.data
     if content.mime_type != TAR and b"\0" not in data:
@@ -106,7 +106,7 @@ def _blocks(content: Download) -> list[ContentBlock]:
 
 
 def _resource(content: Download) -> EmbeddedResource:
-    # A path of a node is relative to its workspace.
+    # A path on a node is relative to the node's workspace.
     uri = Path("/", content.transferred.path).as_uri()
     contents = BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=b64encode(content.data).decode())
     return EmbeddedResource(resource=contents)

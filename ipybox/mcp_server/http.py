@@ -2,14 +2,14 @@
 
     client ── uvicorn ── TokenMiddleware ─────── the SDK's application ── MCPServer
               sockets    token, Host, Origin,    bodies, MCP sessions
-                         health, ends
+                         health, cancellation
 
 Every user of this machine can connect. To keep anyone from locking others out, a connection must send its first request
 soon, the number of silent connections is limited, and a request without the token closes its connection. `Host` and
 `Origin` are checked as well, so that web pages can't even guess tokens.
 
-If a client disconnects during a request, the request is cancelled, as 2026-07-28 requires. Earlier revisions let it run
-on, but without an event store no client could get its result.
+If a client disconnects during a request, the request is cancelled, as MCP 2026-07-28 requires. Earlier revisions let it
+continue, but without an event store, its result could not be retrieved.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
 """
 
@@ -51,31 +51,31 @@ PATH = "/mcp"
 
 METRICS_PATH = "/metrics"
 
-#: Needs no token; says whether the server accepts calls.
+#: Reports whether the server accepts calls; needs no token.
 HEALTH_PATH = "/health"
 
-#: Limit of concurrent MCP sessions, unless `max_sessions` is higher; connections of each; and the seconds without a
-#: request that end one. A client that returns later starts a new MCP session; kernels are not affected.
+#: Limit of concurrent MCP sessions, unless `max_sessions` is higher; connections per session; and seconds without a
+#: request after which a session ends. A client that returns later starts a new MCP session; kernels are not affected.
 MAX_CLIENTS = 64
 CONNECTIONS_PER_CLIENT = 8
 IDLE_TIMEOUT = 30 * 60
 
-#: Limit of connections that have not sent a whole request yet, beyond which the oldest one is closed; and the seconds
-#: that each has for that.
+#: Limit of connections that have not sent a complete request, beyond which the oldest is closed; and seconds until such
+#: a connection is closed.
 MAX_UNHEARD = 128
 UNHEARD_TIMEOUT = 10
 
-#: Bytes of a request, without and with uploads of 64 MiB in base64.
+#: Maximum bytes of a request, without and with uploads of 64 MiB in base64.
 MAX_REQUEST = 4 << 20
 MAX_UPLOAD = 96 << 20
 
-#: Characters of the name and of the version of a client in the log.
+#: Maximum characters of a client's name, and of its version, in the log.
 _LABEL = 64
 
 #: Seconds for connections to receive pending data at the end.
 _LINGER = 1
 
-#: A token with the characters of RFC 6750, long enough not to be guessed.
+#: A token in the characters of RFC 6750, too long to guess.
 _TOKEN = re.compile(r"[\w.~+/-]{16,}=*", re.ASCII)
 
 #: The key of a request's `HTTPExchange` in its ASGI scope.
@@ -97,7 +97,7 @@ _NAMES_ARE_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=F
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
-#: Returns the metrics and their content type, for the types that a client accepts.
+#: Returns the metrics and their content type, for a client's Accept header.
 Exposition = Callable[[str], tuple[bytes, str]]
 
 
@@ -133,9 +133,9 @@ async def listening(
     metrics: Exposition,
     allowed_hosts: Sequence[str] = (),
 ) -> AsyncGenerator[HTTPServerInfo]:
-    """Serves while the context is open; its end cancels requests in progress.
+    """Serves while the context is open; leaving it cancels requests in progress.
 
-    At least as many MCP sessions as `kernel_sessions` can exist. Other arguments and errors are those of
+    At least `kernel_sessions` MCP sessions are allowed. Other arguments and errors are those of
     `MCPServer.run_http`.
     """
     if token is None:
@@ -181,7 +181,7 @@ class TokenMiddleware:
         self._hosts, self._origins = hosts, origins
         self._max_clients = max_clients
         self._exchanges: set[HTTPExchange] = set()
-        #: An event for the end of each call in progress.
+        #: An event per call in progress, set when the call ends.
         self._calls: set[asyncio.Event] = set()
         self._draining = self._closed = False
 
@@ -208,7 +208,7 @@ class TokenMiddleware:
         return None
 
     async def handle(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        """Handles a request of an MCP client, until its HTTP request ends (middleware of the SDK's server)."""
+        """Handles an MCP request until its HTTP request ends (middleware of the SDK's server)."""
         if ctx.method in ("initialize", "server/discover"):
             logger.info("client connected: %s", _client_of(ctx))
         if ctx.method != "tools/call":
@@ -315,7 +315,7 @@ class HTTPExchange:
 
 
 async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-    # In sessions of earlier revisions, another task than that of the HTTP request handles the message.
+    # In sessions of earlier revisions, a task other than the HTTP request's handles the message.
     exchange: HTTPExchange | None = None if ctx.request is None else ctx.request.scope.get(_EXCHANGE)
     if exchange is None:
         return await call_next(ctx)
@@ -335,7 +335,7 @@ def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
 
 
 class _Connection(H11Protocol):
-    # Must send its first request soon. `unheard` holds the connections that have not sent one, oldest first.
+    # Closes if its first request does not arrive soon. `unheard` contains the silent connections, oldest first.
 
     def __init__(self, *args: Any, unheard: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
         super().__init__(*args, **options)
@@ -368,7 +368,7 @@ class _Connection(H11Protocol):
 class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        yield  # signals are the application's, which stops more than this server
+        yield  # the application handles signals, because it stops more than this server
 
 
 def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition) -> None:
@@ -406,7 +406,7 @@ def accepted_names(host: str, address: str, allowed_hosts: Sequence[str]) -> tup
 
 
 def check_host(name: str) -> None:
-    """Raises a ValueError if an allowed host is no name or address, such as one with a port."""
+    """Raises a ValueError if an allowed host is not just a name or address, for example if it includes a port."""
     if not _HOST.fullmatch(name):
         raise ValueError(f"{name!r} is not a host name: leave out the scheme, port and path, and don't use patterns")
 

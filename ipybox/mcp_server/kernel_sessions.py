@@ -3,7 +3,7 @@
 The default session always exists; others start at their first use, up to a limit. Cells of different sessions run
 concurrently, cells of one session in order. Sessions have their own variables and MCP servers; they share the workspace
 and, without an engine, the gateway process and its sandbox (`CodeExecutor.sibling`). They end on request or, with
-`idle_timeout`, after being idle; their next use then says that state was lost.
+`idle_timeout`, after being idle; their next use then reports that state was lost.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ MAX_EXPIRED = 1000
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
-#: Seconds that the server's end waits for ending sessions.
+#: Seconds that a stopping server waits for sessions to end.
 END_TIMEOUT = 30.0
 
 _STOPPING = "ipybox is shutting down"
 
-#: What a session does. `queued` is a start that waits for an engine's node.
+#: A session's state; `queued` means that its start waits for an engine's node.
 State = Literal["running", "starting", "queued"]
 
 
@@ -44,7 +44,7 @@ class KernelSessions:
     """Starts executors when they are needed, and owns them until `stop`.
 
     `new_executor` creates the default session's executor. If that or its start fails, the next use tries again. The
-    limit includes the default session. Sessions are stopped after `idle_timeout` unused seconds.
+    limit includes the default session. Sessions stop after `idle_timeout` seconds without use.
     """
 
     def __init__(self, new_executor: Callable[[], CodeExecutor], limit: int, idle_timeout: float | None = None):
@@ -57,7 +57,7 @@ class KernelSessions:
         self._idle_timeout = idle_timeout
         self._default: CodeExecutor | None = None
         self._sessions: dict[str, _Session] = {}
-        #: The executors of sessions that were stopped after being idle, oldest first.
+        #: The executors of sessions that were stopped for being idle, oldest first.
         self._expired: dict[str, CodeExecutor] = {}
         self._tasks = TaskSet()
         self._stopped = False
@@ -69,7 +69,7 @@ class KernelSessions:
 
     @property
     def running(self) -> list[str]:
-        """The names of the sessions that run or start."""
+        """The names of the sessions that are running or starting."""
         return list(self._sessions)
 
     def count(self, state: State) -> int:
@@ -82,7 +82,7 @@ class KernelSessions:
         return Counter(executor.status.node for executor in self.started)
 
     def waits_for(self, name: str) -> str:
-        """Returns what a session waits for, see `ExecutorStatus.waits_for`."""
+        """Returns what a session is waiting for; see `ExecutorStatus.waits_for`."""
         session = self._sessions.get(name)
         return "" if session is None or session.executor is None else session.executor.status.waits_for
 
@@ -109,10 +109,10 @@ class KernelSessions:
     async def use(self, name: str) -> AsyncGenerator[CodeExecutor]:
         """Yields the executor of a session, and starts the session if needed.
 
-        A session leaves the queue of an engine if all callers that wait for it are cancelled.
+        A session leaves an engine's queue when all callers that wait for it are cancelled.
 
-        Raises a ValueError if the name is invalid or `max_sessions` reached, a CodeExecutionError if the session ends
-        during the use, and an IpyboxError or OSError if it can't be started.
+        Raises a ValueError if the name is invalid or `max_sessions` is reached, a CodeExecutionError if the session
+        ends while in use, and an IpyboxError or OSError if it can't be started.
         """
         session = self._sessions.get(name) or self._start(name)
         session.users += 1
@@ -135,7 +135,7 @@ class KernelSessions:
                 self._release(name, session)
 
     async def reset(self, name: str) -> None:
-        """Gives the default session a new kernel, or ends another session, which its next use starts again."""
+        """Gives the default session a new kernel, or ends another session; its next use restarts it."""
         if name == DEFAULT_SESSION:
             async with self.use(name) as executor:
                 await executor.reset()
@@ -182,7 +182,7 @@ class KernelSessions:
         return executor
 
     def _settle(self, name: str, session: "_Session", start: "asyncio.Task[CodeExecutor]") -> None:
-        """Keeps a session that has started, and removes one that has not."""
+        """Keeps a session that started, and removes one that failed to start."""
         if start.cancelled():
             return
         if (exc := start.exception()) is None:
@@ -195,7 +195,7 @@ class KernelSessions:
                 del self._sessions[name]
 
     def _release(self, name: str, session: "_Session") -> None:
-        """Lets a session that is no longer used leave the queue, or expire later."""
+        """Removes an unused session from the queue, or schedules its expiry."""
         if session.users or self._sessions.get(name) is not session:
             return
         executor = session.executor
@@ -214,7 +214,7 @@ class KernelSessions:
         executor = session.executor
         if session.users or self._sessions.get(name) is not session or executor is None:
             return
-        if executor.status.busy:  # a cell runs on between two requests, while its user decides on a tool call
+        if executor.status.busy:  # between two requests, a cell is waiting for its user to decide on a tool call
             self._release(name, session)
             return
         assert self._idle_timeout is not None
@@ -228,9 +228,9 @@ class KernelSessions:
 
 @dataclass(eq=False)
 class _Session:
-    #: None if it could not be created.
+    #: None until it is created.
     executor: CodeExecutor | None = None
-    #: How many callers use it or wait for its start.
+    #: The number of callers that use it or wait for its start.
     users: int = 0
     expiry: asyncio.TimerHandle | None = None
     start: "asyncio.Task[CodeExecutor]" = field(init=False)

@@ -1,7 +1,7 @@
-"""The metrics of an MCP server, in the format of Prometheus.
+"""The metrics of an MCP server, in Prometheus format.
 
-Labels have few values, all of them ipybox's own, except for the names of nodes that currently run kernels. They never
-contain the name of a session, tool or server, or text from code. Gauges are read on request.
+Labels have few values, all defined by ipybox except for the names of nodes that are running kernels. They never contain
+the name of a session, tool or server, or text from code. Gauges are read on request.
 """
 
 import socket
@@ -52,12 +52,12 @@ class ServerMetrics:
         ProcessCollector(registry=registry)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Returns all metrics, and the type of their content, for the types that a client accepts."""
+        """Returns all metrics and their content type, for a client's Accept header."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
     def observe(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Counts an event; it is a `SessionObserver`."""
+        """Counts an event, as a `SessionObserver`."""
         match event:
             case "cell":
                 self._cells.labels(fields["outcome"]).observe(fields["duration"])

@@ -1,7 +1,7 @@
 """Reports the progress of a cell or a registration to clients that ask for it, as MCP notifications.
 
-A notification contains what the cell waits for, the latest line of output, or a sign of life. Its progress is the
-elapsed time in seconds, without a total.
+A notification says what the cell is waiting for, the latest line of output, or that the cell is still running. Its
+progress is the elapsed time in seconds, without a total.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/progress
 """
 
@@ -18,11 +18,11 @@ from ipybox.support.outputs import Clear, Display, Stream
 from ipybox.support.printable import printable
 from ipybox.support.tasks import TaskSet
 
-#: Seconds between two notifications at least, and at most, even if nothing was printed.
+#: Minimum and maximum seconds between two notifications, even if nothing was printed.
 PAUSE = 1.0
 SILENCE = 5.0
 
-#: Characters of a notification's line, and of the output that is searched for the latest line.
+#: Maximum characters of a notification's line, and of the output that is searched for the latest line.
 MAX_LINE = 200
 _TAIL = 4 * MAX_LINE
 
@@ -32,7 +32,7 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 class Progress:
     """Reports on one cell while `run` runs.
 
-    `report` sends a notification. `waits_for` returns what the cell waits for, such as a scheduler's queue, or "".
+    `report` sends a notification. `waits_for` returns what the cell is waiting for, such as a scheduler's queue, or "".
     """
 
     def __init__(self, report: Report, waits_for: Callable[[], str] = str):
@@ -87,7 +87,7 @@ def latest_line(text: str) -> str:
 async def progress_of(
     context: Context[Any, Any], waits_for: Callable[[], str] = str
 ) -> AsyncGenerator[Progress | None]:
-    """Yields what reports to the client of a request in the background; None if the client did not ask for it."""
+    """Yields a `Progress` that reports to a request's client in the background, or None if the client didn't ask."""
     if "progress_token" not in (context.request_context.meta or {}):
         yield None
         return

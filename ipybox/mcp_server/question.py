@@ -1,12 +1,12 @@
 """The forms that ask the user of an MCP client about tool calls; `approver` sends them and decides.
 
-No form is empty, and no field has a default: without a person, some clients accept empty forms or fill in defaults.
+Without a person, some clients accept empty forms or fill in defaults, so no form is empty and no field has a default.
 Hints go into the field's description, because the message shows the call.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 
 Claude Code 2.1.332 shows four lines of a message, or three of a longer one, each cut at the terminal's width; no key
-shows the rest. So all arguments go into those lines. If they don't fit, the first line says so, the others show each
-argument cut, and the lines after them are for clients that show more.
+shows the rest. So all arguments go into those lines. If they don't fit, the first line says so, the others show
+truncated arguments, and further lines are for clients that show more.
 """
 
 import json
@@ -27,30 +27,30 @@ from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
 from ipybox.tool_exec.approval.request import RequestKind
 
-#: What every client shows of a message: columns (in a terminal of 80), lines, and lines if there are more.
+#: The part of a message that every client shows: columns (in a terminal of 80), lines, and lines if there are more.
 COLUMNS = 74
 LINES = 4
 LINES_OF_MORE = 3
 
-#: Columns of a name in these lines, and of the shortest piece of an argument. If there is no room for so many pieces,
-#: the lines show some from either end.
+#: In these lines: maximum columns of a name, minimum columns of an argument, and how many arguments from either end are
+#: shown if there is no room for all.
 MAX_NAME = 30
 MIN_PIECE = 8
 MANY = 4
 
-#: Limits of the lines after these: characters of each, and their number.
+#: Limits of the further lines: characters per line, and number of lines.
 MAX_LINE = 600
 MAX_LINES = 60
 
-#: Begins each line that is not ipybox's own.
+#: The prefix of each line that is not ipybox's own.
 BAR = "| "
 
 _ELLIPSIS = "…"
 
-#: What an answer covers: one call, the tool's calls in the rest of the cell, or all calls of the tool or the server.
+#: What an answer covers: one call, the tool's calls in the rest of the cell, or all calls to the tool or the server.
 Extent = Literal["call", "cell", "tool", "server"]
 
-#: The field of a form. A call is accepted only if this contains one of the choices.
+#: The field of a form. A call is accepted only if the field contains one of the choices.
 FIELD = "scope"
 
 _CHOICES: dict[Extent, str] = {
@@ -69,15 +69,15 @@ _SHELL_CHOICES: dict[Extent, str] = {
 
 @dataclass(frozen=True)
 class Question:
-    """A request about one call, on which the policy decided to ask."""
+    """A question about a call for which the policy decided to ask."""
 
     decision: PolicyDecision
     policy: ApprovalPolicy
-    #: The cell's calls of the tool so far, including waiting ones.
+    #: The cell's calls to the tool so far, including pending ones.
     calls: int = 1
-    #: Seconds until the request expires.
+    #: Seconds until the question expires.
     seconds: float | None = None
-    #: A notice about the previous request.
+    #: A notice about the previous question.
     before: str | None = None
     kind: RequestKind = "tool"
 
@@ -126,7 +126,7 @@ class Question:
 
 
 def rules_option() -> str:
-    """Returns how the user sets a rules file: with an option of the plugin in Claude Code, or of ipybox."""
+    """Returns the option that sets a rules file: the plugin's in Claude Code, otherwise ipybox's."""
     if "CLAUDE_PLUGIN_ROOT" in os.environ:  # https://code.claude.com/docs/en/plugins-reference
         return "the plugin's option `approve` (/plugin configure)"
     return "`--approve FILE`"
@@ -157,10 +157,10 @@ class ShownCall:
         return lines if _fit(lines) else None
 
     def shortened(self, file: Path | None) -> list[str]:
-        """Returns the lines of a call that does not fit, first those that every client shows, which name the file."""
+        """Returns the lines of a call that does not fit; the first ones, which every client shows, name the file."""
         notice = _wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
         left = LINES_OF_MORE - len(notice)
-        # Minus the bracket and a column per line, which a wide character may leave empty at the end.
+        # Minus the bracket, and a column per line that a wide character may leave empty at the end.
         room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
         pieces = self._pieces(room)
         if len(pieces) * MIN_PIECE > room:
@@ -170,7 +170,7 @@ class ShownCall:
         listing, half = self._listing, MAX_LINES // 2
         if (missing := len(listing) - MAX_LINES) > 0:
             listing = [*listing[:half], f"  [... {missing} lines not shown ...]", *listing[-half:]]
-        return [*notice, *call[:left], *(printable(_cut(line)) for line in listing)]  # a file may have tabs
+        return [*notice, *call[:left], *(printable(_cut(line)) for line in listing)]  # unlike the file, without tabs
 
     def whole(self) -> str:
         """Returns the whole call."""
@@ -200,12 +200,12 @@ class ShownCall:
 
 
 def name_of(call: ToolCall) -> str:
-    """Returns the name of a tool in sentences."""
+    """Returns a tool's name for use in sentences."""
     return f"{printable(_cut(call.tool))} on MCP server {printable(_cut(call.server))}"
 
 
 def _name(name: str) -> str:
-    """Returns a name that can't be mistaken for something else, such as a value; identifiers may be invisible."""
+    """Returns a name, quoted unless it is a visible identifier, so it can't be mistaken for a value."""
     plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
     return name if plain else printable(_dumped(name))
 
@@ -224,7 +224,7 @@ def _lines(text: str, most: int = -1) -> list[str]:
 
 
 def _cut(text: str, most: int = MAX_LINE) -> str:
-    """Returns a text, or its head and tail: the important part can be at either end."""
+    """Returns a text, or its head and tail if it is too long: either end may be important."""
     missing = len(text) - most
     if missing <= 0:
         return text
@@ -242,12 +242,12 @@ def _width(character: str) -> int:
 
 
 def _columns(text: str, most: int = 4 * COLUMNS) -> int:
-    """Returns the columns that a text takes in a terminal, or some number above `most`."""
+    """Returns a text's width in terminal columns, or some number above `most`."""
     return sum(map(_width, text[: most + 1]))
 
 
 def _cut_columns(text: str, most: int) -> str:
-    """Returns a text, or its head and tail, in at most so many columns."""
+    """Returns a text, or its head and tail, in at most `most` columns."""
     if _columns(text, most) <= most:
         return text
     tail = (most - 1) // 3
@@ -265,7 +265,7 @@ def _prefix(text: str, columns: int) -> str:
 
 
 def _share(widths: Sequence[int], room: int) -> int:
-    """Returns the width to which the longest must be cut so that all fit."""
+    """Returns the width to which the widest must be cut so that all fit."""
     for shorter, width in enumerate(sorted(widths)):
         share = room // (len(widths) - shorter)
         if width > share:
@@ -275,7 +275,7 @@ def _share(widths: Sequence[int], room: int) -> int:
 
 
 def _wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
-    """Returns a text in lines of the form's width: `most` lines, or one more if it needs more.
+    """Returns a text in lines of the form's width: at most `most`, or one more if it is longer.
 
     With `words`, lines end between words where possible.
     """

@@ -1,11 +1,11 @@
-"""Registrations of MCP servers; those of remote ones may wait for a person to sign in.
+"""Registers MCP servers; the registration of a remote server may wait for a person to sign in.
 
-A person may take longer than a client waits for an answer. Therefore, a registration continues in the background once
-the address for signing in is known: the first request is answered in time, with that address if needed, and the same
-request resumes it.
+Signing in may take longer than a client waits for an answer. So once the sign-in address is known, the registration
+continues in the background: the first request is answered in time, with that address if needed, and repeating the
+request resumes the registration.
 
-Clients that show addresses do so (MCP's elicitation by URL), during the request or between two: see `detached`. For
-other clients, ipybox opens the browser of this machine.
+Clients that support it (MCP's URL elicitation) show the address, during the request or between two: see `detached`. For
+other clients, ipybox opens this machine's browser.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
@@ -31,14 +31,14 @@ ANSWER_TIMEOUT = 45.0
 
 _SIGN_IN = "sign_in"
 
-#: Generates a server's package: its name and parameters, how a person signs in, and what receives lines of progress.
+#: Generates a server's package from its name, its parameters, a sign-in function, and a callback for progress lines.
 Generate = Callable[[str, dict[str, Any], SignIn, Callable[[str], None]], Awaitable["ToolModules"]]
 
 _Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
 
 
 class ServerRegistrar:
-    """Registers servers with `generate`, and keeps the registrations that wait for a person."""
+    """Registers servers with `generate`, and keeps registrations that wait for a person."""
 
     def __init__(self, generate: Generate):
         self._generate = generate
@@ -51,11 +51,11 @@ class ServerRegistrar:
         context: Context[Any, Any],
         on_progress: Callable[[str], None],
     ) -> "ToolModules | InputRequiredResult":
-        """Registers a server; returns its modules, or the form that asks its user to sign in.
+        """Registers a server; returns its modules, or a form that asks the user to sign in.
 
-        If the user can't be asked, and has not signed in yet, an MCPServerError contains the address.
+        Raises an MCPServerError with the sign-in address if the user hasn't signed in when the request must end.
         """
-        if "url" not in server_params:  # it never asks for a sign-in
+        if "url" not in server_params:  # a local server never asks for a sign-in
             return await self._generate(server_name, server_params, open_in_browser, on_progress)
         key = json.dumps([server_name, server_params], sort_keys=True)
         task = self._waiting.pop(key, None)
@@ -80,7 +80,7 @@ class ServerRegistrar:
         def work(ask: "Callable[[ElicitRequestURLParams], object]") -> "Awaitable[ToolModules]":
             async def show(url: str) -> None:
                 message = "Sign in to the MCP server that is being registered"
-                # The answer is not awaited: the sign-in may succeed without it.
+                # Doesn't await the answer: the sign-in may succeed without it.
                 ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
 
             return self._generate(server_name, server_params, show, on_progress)
@@ -88,13 +88,13 @@ class ServerRegistrar:
         return DetachedTask(work)
 
     async def aclose(self) -> None:
-        """Ends registrations that wait."""
+        """Cancels waiting registrations."""
         for task in self._waiting.values():
             await task.cancel()
 
 
 async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:
-    """Waits for the end, or as long as a request can; returns a form for the user, if there is one."""
+    """Waits for the registration to end, or as long as a request can; returns a form to end the request with."""
     shown = task.form
     form = shown or await task.next_form()
     if form is None or task.task.done():

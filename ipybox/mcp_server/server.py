@@ -1,9 +1,9 @@
 """ipybox as an MCP server: agents register MCP servers and execute code that calls their tools.
 
-`WorkspaceServices` owns the sessions, each with a `CodeExecutor`; `ToolHandlers` offers them as tools. Clients give up
+`WorkspaceServices` owns the sessions, each with a `CodeExecutor`; `ToolHandlers` exposes them as tools. Clients give up
 on servers that answer slowly, so the default session starts after the first response, and an early cell waits for it.
-Its process and kernel start while the SDK loads. In a workspace that ipybox has never written to, nothing that writes
-there starts before the first tool call.
+Its process and kernel start while the SDK loads. In a workspace that ipybox has never written to, nothing
+that writes there starts before the first tool call.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class MCPServer:
     ) -> None:
         """Serves Streamable HTTP until it is cancelled, then stops all sessions.
 
-        All clients share the kernel sessions, because the token stands for one user. A request is cancelled if its
+        All clients share the kernel sessions, because the token represents one user. A request is cancelled if its
         client disconnects. `/metrics` serves Prometheus metrics; `/health` needs no token and says whether calls are
         accepted.
 

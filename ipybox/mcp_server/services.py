@@ -1,6 +1,6 @@
 """The services behind the MCP server's tools: sessions, packages, the policy and the audit log of one workspace.
 
-Nothing here needs the SDK, so that a session's process starts while the SDK loads.
+Nothing here needs the SDK, so a session's process can start while the SDK loads.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from ipybox.mcp_server.progress import Progress
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-#: Seconds for the first start of an MCP server, at which launchers such as npx and uvx may download it.
+#: Time limit in seconds for an MCP server's first start, when launchers such as npx and uvx may download it.
 REGISTRATION_TIMEOUT = 120.0
 
 
 class WorkspaceServices:
-    """Creates services on demand: if wrong settings make that fail, calls report the error and try again.
+    """Creates services on demand; if settings are wrong, each call tries again and reports the error.
 
     The arguments are those of `MCPServer`.
     """
@@ -52,7 +52,7 @@ class WorkspaceServices:
         audit: AuditOption,
         register_timeout: float = REGISTRATION_TIMEOUT,
     ):
-        # The timeout of a form applies instead of that for approvals: it starts when the user sees the form.
+        # The form's timeout replaces the approval timeout: it starts when the user sees the form.
         self.config = replace(config, audit=audit, approval_timeout=None, notebook_bytes=0)
         self.register_timeout = register_timeout
         self.sessions = KernelSessions(self._new_executor, max_sessions, session_idle_timeout)
@@ -66,9 +66,9 @@ class WorkspaceServices:
         self._packages: PackageInstaller | None = None
 
     async def prepare(self) -> None:
-        """Starts the default session's process and kernel in advance, but in a sandbox only in a used workspace.
+        """Starts the default session's process and kernel in advance; with a sandbox, only in a used workspace.
 
-        A sandbox creates placeholder files, and a user of the plugin may never use ipybox in this workspace.
+        A sandbox creates placeholder files, but the plugin's user may never use ipybox in this workspace.
         """
         if self._used or not self.config.sandbox:
             await self.sessions.prepare()
@@ -76,7 +76,7 @@ class WorkspaceServices:
     def start(self) -> None:
         """Starts the default session in the background.
 
-        In an unused workspace and with an engine, whose job should not wait for a call, the first call starts it.
+        In an unused workspace, or with an engine, whose job should not sit idle, the first call starts it instead.
         """
         if self._used and self.config.engine is None:
             self.sessions.start()
@@ -109,7 +109,7 @@ class WorkspaceServices:
             return await self._approver.run(executor, code, timeout, progress, context)
 
     async def read_from_node(self, path: str) -> "Download | None":
-        """Returns a file of the first session whose node has it; None if code runs in the workspace, or nowhere."""
+        """Returns a file from the first session whose node has it; None if cells run in the workspace, or none run."""
         missing: list[FileNotFoundError] = []
         for executor in self.sessions.started if self.config.engine is not None else ():
             try:
@@ -122,7 +122,7 @@ class WorkspaceServices:
         return None
 
     def packages(self) -> "PackageInstaller":
-        """Returns the installer of packages; raises an AuditError or SandboxError if it can't be created."""
+        """Returns the package installer; raises an AuditError or SandboxError if it can't be created."""
         if self._packages is None:
             from ipybox.kernel_mgr.packages import PackageInstaller
 

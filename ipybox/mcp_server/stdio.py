@@ -1,10 +1,10 @@
 """MCP over stdin and stdout, for clients that may write anything.
 
 The SDK accepts lines of any length, and drops invalid messages: the client would wait for an answer until it times out.
-Here each line is a message, or is answered with the error that JSON-RPC defines for it.
+Here, each line is a valid message or gets the error response that JSON-RPC defines.
 https://www.jsonrpc.org/specification#error_object
 
-Both streams may be pipes, sockets, files or terminals, and their other end slow or gone. Their descriptors stay in
+Both streams may be pipes, sockets, files or terminals, and the other end may be slow or gone. Their descriptors stay in
 blocking mode, because other processes may share them.
 """
 
@@ -37,10 +37,10 @@ from pydantic_core import from_json
 
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 
-#: Bytes of a line: enough for an upload of 64 MiB in base64.
+#: Maximum bytes of a line: enough for an upload of 64 MiB in base64.
 MAX_LINE = 128 << 20
 
-#: Bytes that one read returns at most; a pipe has no more by default.
+#: Maximum bytes per read, which is a pipe's default capacity.
 MAX_READ = 1 << 16
 
 
@@ -53,10 +53,10 @@ class InvalidMessageError(Exception):
 
 
 class StrictStdioServer(mcpserver.MCPServer[Any]):
-    """The SDK's server, with a stdin that may contain anything."""
+    """The SDK's server, for a stdin that may contain anything."""
 
     async def run_stdio_async(self) -> None:
-        """Serves until stdin ends; raises an OSError if the client, or its disk space, is gone."""
+        """Serves until stdin ends; raises an OSError if stdout can't be written."""
         server = self._lowlevel_server
         with standard_streams() as (stdin, stdout):
             serving = anyio.CancelScope()
@@ -69,7 +69,7 @@ class StrictStdioServer(mcpserver.MCPServer[Any]):
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
-    """Returns the message of a line, or None if it needs no answer, because it is blank or not a valid response.
+    """Returns a line's message, or None if the line needs no answer because it is blank or an invalid response.
 
     Raises an `InvalidMessageError` if it is not a valid message.
     """
@@ -101,10 +101,10 @@ def _not_a_message(line: bytes) -> None:
 
 
 def _id_in(line: bytes) -> RequestId | None:
-    """Returns the id of a request that is valid JSON, except that it escapes half a surrogate pair."""
+    """Returns the id of a request that is valid JSON except for an escaped lone surrogate."""
     with suppress(ValueError, RecursionError):
         request_id = _request_id(json.loads(line))
-        str(request_id).encode()  # else an answer with it could not be written
+        str(request_id).encode()  # otherwise, the answer could not be encoded
         return request_id
     return None
 
@@ -119,9 +119,9 @@ def _request_id(value: Any) -> RequestId | None:
 
 
 class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
-    """The client's messages, for the SDK's server; without a task, which would cost time.
+    """The client's messages, for the SDK's server; read without a separate task, which would cost time.
 
-    Lines that are no messages or have more than `limit` bytes are answered directly.
+    Invalid messages, and lines with more than `limit` bytes, are answered directly.
     """
 
     def __init__(self, read: Callable[[], Awaitable[bytes]], answers: "AnswerStream", limit: int = MAX_LINE):
@@ -131,7 +131,7 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
         self._received = bytearray()
 
     async def next_line(self) -> bytes:
-        """Returns the next line, or nothing at the end. Skips a long line and raises an `InvalidMessageError`."""
+        """Returns the next line, or nothing at the end. Skips an overlong line and raises an `InvalidMessageError`."""
         received, searched, too_long = self._received, 0, False
         while not (end := received.find(b"\n", searched) + 1):
             searched = len(received)
@@ -156,14 +156,14 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
                     raise anyio.EndOfStream
                 message = parse_line(line)
             except InvalidMessageError as exc:
-                with suppress(anyio.BrokenResourceError):  # the server ends with the error of stdout
+                with suppress(anyio.BrokenResourceError):  # the server ends with stdout's error
                     await self._answers.send(SessionMessage(exc.answer))
             else:
                 if message is not None:
                     return SessionMessage(message)
 
     async def aclose(self) -> None:
-        """Does nothing: stdin has an owner."""
+        """Does nothing: `standard_streams` owns stdin."""
 
 
 class AnswerStream(ObjectSendStream[SessionMessage]):
@@ -176,7 +176,7 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
         self.failure: OSError | None = None
 
     async def send(self, item: SessionMessage) -> None:
-        """Writes a message; raises an `anyio.BrokenResourceError` if stdout can't be written, now or before."""
+        """Writes a message; raises an `anyio.BrokenResourceError` if writing to stdout fails or has failed."""
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._turn:
             if self.failure is not None:
@@ -189,17 +189,17 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
                 raise anyio.BrokenResourceError from exc
 
     async def aclose(self) -> None:
-        """Does nothing: stdout has an owner."""
+        """Does nothing: `standard_streams` owns stdout."""
 
 
 def input_reader(fd: int) -> Callable[[], Awaitable[bytes]]:
-    """Returns a function with which one task reads available bytes, or nothing at the end; it may raise an OSError."""
+    """Returns a function that reads available bytes, or nothing at the end, for one task; it may raise an OSError."""
     mode = os.fstat(fd).st_mode
     # Files and /dev/null never block, and an event loop can't wait for them.
     waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
     async def read() -> bytes:
-        # Not in a thread, which would take longer.
+        # A thread would take longer.
         await (anyio.wait_readable(fd) if waits else anyio.lowlevel.checkpoint())
         return os.read(fd, MAX_READ)
 
@@ -235,7 +235,7 @@ def standard_streams() -> Generator[tuple[int, int]]:
 
 @contextmanager
 def _diverted(number: int, other: int) -> Generator[int]:
-    """Yields another descriptor of a standard stream, whose own number means `other` meanwhile."""
+    """Yields a duplicate of a standard stream; inside the context, the stream's own number refers to `other`."""
     original = os.dup(number)
     os.dup2(other, number)
     os.close(other)

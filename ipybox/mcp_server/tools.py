@@ -1,4 +1,4 @@
-"""The MCP server's tools, and what it announces: the part that needs the MCP SDK.
+"""The MCP server's tools and capabilities: the part that needs the MCP SDK.
 
 Loading the SDK takes most of the time until the first answer; `services.py` contains what works without it.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_apigen import ToolModules
 
-#: Directory of the workspace in which tool APIs are generated.
+#: The workspace directory for generated tool APIs.
 TOOLS_DIR = "mcptools"
 
 #: Tool metadata for Claude Code. Without it, Claude Code defers tools behind a search, which headless runs don't wait
@@ -58,7 +58,7 @@ class ToolHandlers:
         outputs = OutputStore(services.config.workspace)
         self._results = ToolResultBuilder(outputs, images)
         self._resources = resources
-        #: The SDK's server, which has the tools.
+        #: The SDK's server, with the tools.
         with _unchanged_logging():
             self.server = OutputResourceServer(
                 outputs,
@@ -70,7 +70,7 @@ class ToolHandlers:
         self._add_tools(files)
 
     async def aclose(self) -> None:
-        """Ends registrations that wait for a user."""
+        """Cancels registrations that wait for a user."""
         await self._registrations.aclose()
 
     async def register_mcp_server(
@@ -148,7 +148,7 @@ class ToolHandlers:
         return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
 
     def _add_tools(self, workspace: "FileTransfer | None") -> None:
-        # Clients decide by hints whether to ask. Code and server commands can do anything, so no tool is harmless.
+        # Clients use hints to decide whether to ask. Code and server commands can do anything, so no tool is harmless.
         # Claude Code offers "don't ask again" only if the title fits: 12 characters fit in 80 columns, and in 120 next
         # to the long name of a plugin's server.
         self._add_tool(self.register_mcp_server, "Add server", open_world_hint=True)
@@ -231,7 +231,7 @@ def _trimmed(answer: Any, *, resources: bool) -> Any:
 
 
 def _registered(modules: "ToolModules", place: str) -> list[str]:
-    """Returns the names of a server's tools, or only the changes if an agent may know the tools already."""
+    """Returns the names of a server's tools, or only the changes if the agent may already know the tools."""
     if modules.new or modules.unknown:
         return [*modules.warnings(), *modules] or ["The server has no tools."]
     unchanged = len(modules) - len(modules.added) - len(modules.changed)
@@ -240,9 +240,9 @@ def _registered(modules: "ToolModules", place: str) -> list[str]:
 
 @contextmanager
 def _unchanged_logging() -> Generator[None]:
-    """Keeps the SDK's server from configuring the logging of the application, for which it would also import rich."""
+    """Keeps the SDK's server from configuring the application's logging, which would also import rich."""
     names = sdk_server.__dict__
-    configure = names.get("configure_logging")  # no public name of the SDK, which may rename it
+    configure = names.get("configure_logging")  # not public: the SDK may rename it
     names["configure_logging"] = lambda log_level="": None
     try:
         yield

@@ -1,4 +1,4 @@
-"""Builds the environment of this version: `build.py LOCK`, with a descriptor on which the lock is held."""
+"""Builds this version's environment: `build.py LOCK`, where LOCK is the descriptor of a held lock."""
 
 import sys
 from pathlib import Path

@@ -1,17 +1,17 @@
-"""The environments of the plugins: each has one version of ipybox, and the packages that it needs.
+"""The plugins' Python environments: each contains one version of ipybox and the packages that it needs.
 
-They are in the user's data directory (`XDG_DATA_HOME`, or `~/.local/share`), for all plugins and all their versions:
+They are in the user's data directory (`XDG_DATA_HOME`, or `~/.local/share`), shared by all plugins and versions:
 
-    ipybox/environments/<key>        the environment for this Python, these requirements and sources of ipybox
+    ipybox/environments/<key>        the environment for one Python, requirements file and set of ipybox sources
     ipybox/environments/<key>.log    the output of the programs that built it
-    ipybox/environments/ipybox       a program for people: ipybox of the version that was started last
+    ipybox/environments/ipybox       a program for people: the most recently started version of ipybox
 
 A complete environment contains the file READY. uv links its packages from uv's cache, so the environment of a new
 version takes little space.
 
-Locks are in the state directory, which no sandbox shows to code (`ipybox.support.state.environment_locks`). The process
-that builds an environment holds its lock, as do the programs it runs. Servers share it, so that no process removes the
-environment while they run. The system takes a lock from a process that dies, so the next build starts over.
+Locks are in the state directory, which every sandbox hides (`ipybox.support.state.environment_locks`). The process that
+builds an environment holds its lock, as do the programs it runs. Running servers share the lock, so the environment
+can't be removed. The system releases the lock of a process that dies, so the next build starts over.
 """
 
 import fcntl
@@ -39,31 +39,31 @@ REQUIREMENTS = HERE / "requirements.txt"
 #: A file in each complete environment.
 READY = "ipybox-ready"
 
-#: Changes when this module builds the same requirements differently.
+#: Increment this when the module builds the same requirements differently.
 LAYOUT = 2
 
 #: Seconds between two polls of a build, and between two reports on it.
 PAUSE = 0.1
 REPORT_PAUSE = 1.0
 
-#: Seconds that one program of a build may take.
+#: Time limit for each program of a build, in seconds.
 STEP_TIMEOUT = 1800.0
 
-#: Seconds since its last start after which an environment may be removed. Plugins may be of different versions.
+#: Seconds since its last start after which an environment may be removed. Plugins may have different versions.
 KEPT = 7 * 86400.0
 
-#: Variables that would lead uv, pip or Python to another environment.
+#: Variables that would point uv, pip or Python to another environment.
 FOREIGN = {
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH"),
     *("UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX", "UV_PROJECT", "UV_WORKING_DIR"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"),
 }
 
-#: Why pip could not reach an index, which its last line does not say; uv's does, after a line with one of these.
+#: Where pip says why it can't reach an index; uv says why in its last line, after a line with one of these.
 BROKEN_CONNECTION = re.compile(r"after connection broken by '(.*)': ")
 FAILED_REQUEST = re.compile(r"Request failed after|Failed to fetch")
 
-#: Without links, which may lead elsewhere later.
+#: With links resolved, because their targets may change.
 PYTHON = os.path.realpath(sys.executable)
 
 SITE_PACKAGES = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
@@ -75,17 +75,13 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment of this version of ipybox, built or not.
-
-    Attributes:
-        directory: Its directory.
-    """
+    """An environment for one version of ipybox, built or not."""
 
     directory: Path
 
     @classmethod
     def here(cls) -> "Environment":
-        """Returns the environment of this Python and of the sources next to this file."""
+        """Returns the environment for this Python and the sources next to this file."""
         digest = hashlib.sha256(f"{LAYOUT} {PYTHON} {sys.version} ".encode())
         sources = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
         for path in (REQUIREMENTS, *sorted(sources)):
@@ -101,7 +97,7 @@ class Environment:
 
     @property
     def log(self) -> Path:
-        """The log of the programs that built it."""
+        """The output of the programs that built it."""
         return self.directory.with_name(f"{self.directory.name}.log")
 
     @property
@@ -110,7 +106,7 @@ class Environment:
         return (self.directory / READY).exists()
 
     def publish(self) -> None:
-        """Makes the program `ipybox` for people, whose path is the same for all versions, run this one."""
+        """Makes the program `ipybox`, whose path is the same for all versions, run this version."""
         new = self.directory.with_name(f"ipybox.{os.getpid()}")
         with suppress(OSError):  # the server can run without it
             new.write_text(f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -I -m ipybox "$@"\n')
@@ -118,7 +114,7 @@ class Environment:
             new.replace(self.directory.with_name("ipybox"))
 
     def claim(self) -> bool:
-        """Returns whether it is complete; if so, this process and its successor keep it from being removed."""
+        """Returns whether it is complete; if so, it can't be removed while this process, or its successor, runs."""
         if not self.ready:
             return False
         lock = self.open_lock()
@@ -132,10 +128,10 @@ class Environment:
         return True
 
     def open_lock(self) -> int:
-        """Opens its lock, and creates it if needed.
+        """Opens its lock file, and creates it if needed.
 
         Raises:
-            LaunchError: If that is impossible; the message says which variable to set.
+            LaunchError: If that fails; the message says which variable to set.
         """
         lock = environment_locks(self.directory.name) / "lock"
         try:
@@ -154,14 +150,14 @@ class Environment:
         return f"installing packages: {lines[-1]}" if lines else "installing packages"
 
     def said(self, start: int = 0) -> list[str]:
-        """Returns the lines of the log from a position, without empty ones."""
+        """Returns the nonblank lines of the log from a byte position."""
         if not self.log.exists():
             return []
         lines = self.log.read_bytes()[start:].decode(errors="replace").splitlines()
         return [line.strip() for line in lines if line.strip()]
 
     def obtain(self, report: Callable[[str], None]) -> None:
-        """Claims it, and builds it if needed. The build goes on if this process ends.
+        """Claims it, and builds it if needed. The build continues if this process ends.
 
         Args:
             report: Receives the progress, about once a second.
@@ -220,10 +216,10 @@ class Environment:
 
 
 def build(environment: Environment, lock: int) -> None:
-    """Builds it unless it is complete. The lock is held, and inherited by the programs that this runs.
+    """Builds an environment unless it is complete. The caller holds the lock, which the build's programs inherit.
 
     Raises:
-        LaunchError: If that is impossible.
+        LaunchError: If a program fails.
         OSError: If there is no space, for example.
     """
     if not environment.ready:
@@ -235,7 +231,7 @@ def build(environment: Environment, lock: int) -> None:
 
 
 def _install_packages(environment: Environment, lock: int) -> None:
-    """Creates the environment, with uv, or where that is missing, with venv and pip, which take longer."""
+    """Creates the environment with uv or, if that is missing, with venv and pip, which take longer."""
     directory, python, uv = str(environment.directory), str(environment.python), shutil.which("uv")
     if uv is not None:
         _run(environment, lock, uv, "venv", "--quiet", "--clear", "--no-project", "--python", PYTHON, directory)
@@ -251,7 +247,7 @@ def _install_packages(environment: Environment, lock: int) -> None:
 
 
 def _run(environment: Environment, lock: int, *command: str) -> None:
-    """Runs a program that has the lock, too, and writes to the log."""
+    """Runs a program that inherits the lock and writes to the log."""
     env = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     if ssl.get_default_verify_paths().cafile and "UV_NATIVE_TLS" not in env:
         env.setdefault("UV_SYSTEM_CERTS", "1")  # as pip does: companies add the certificate of their proxy there
@@ -287,7 +283,7 @@ def _reason(status: int, said: list[str]) -> str:
 
 
 def install_ipybox(environment: Environment) -> None:
-    """Copies ipybox beside its packages, and compiles it, because sandboxed code can't write there later."""
+    """Copies ipybox next to its packages and compiles it, because sandboxed code can't write there later."""
     site = environment.directory / SITE_PACKAGES
     shutil.copytree(PACKAGE / "ipybox", site / "ipybox", ignore=shutil.ignore_patterns("__pycache__"))
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
@@ -302,7 +298,7 @@ def install_ipybox(environment: Environment) -> None:
 
 
 def remove_unused(current: Environment) -> None:
-    """Removes environments that were not started for a while, and that no process builds or runs."""
+    """Removes environments that have not been started for a while and that no process is building or running."""
     for directory in current.directory.parent.iterdir():
         environment = Environment(directory)
         if environment == current or not directory.is_dir():

@@ -1,10 +1,10 @@
-"""Starts ipybox for a Claude Code plugin, and prints a session's notice of what keeps it from working.
+"""Starts ipybox for a Claude Code plugin, or prints a notice of what keeps it from working.
 
     launch.py start plain|sandbox|docker [--OPTION=VALUE ...]    becomes the server; relay.py starts it
     launch.py notice plain|sandbox|docker                        prints the output of the SessionStart hook
 
 The server runs from the sources that came with the plugin (`../package`), in the environment of `environment.py`, not
-from an index. This file only needs Python's standard library, because the environment may not exist yet.
+from a package index. This file only needs Python's standard library, because the environment may not exist yet.
 """
 
 import json
@@ -22,7 +22,7 @@ from launch.relay import TOKEN
 
 Mode = Literal["plain", "sandbox", "docker"]
 
-#: Options of the plugins that are yes or no, as Claude Code passes them on, and what ipybox gets; nothing if empty.
+#: Boolean plugin options as Claude Code passes them, and as ipybox receives them; empty ones are dropped.
 BOOLEANS = {"--resources=true": "--resources=always", "--resources=false": ""}
 
 
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def distrust(workspace: Path) -> None:
-    """Keeps this process and its successor from running programs of the workspace through PATH."""
+    """Keeps this process and its successor from running programs from the workspace through PATH."""
     from ipybox.workspace.programs import host_path
     from ipybox.workspace.writable import WritablePlaces
 
@@ -56,7 +56,7 @@ def distrust(workspace: Path) -> None:
 
 
 def start(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
-    """Becomes the MCP server, once its environment is there.
+    """Becomes the MCP server once its environment is built.
 
     Raises:
         LaunchError: If it can't be built, or the workspace sets options.
@@ -70,7 +70,7 @@ def start(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
     environment = Environment.here()
     environment.obtain(report)
     environment.publish()
-    # Isolated: neither the workspace, which is the working directory, nor PYTHON… variables name modules.
+    # Isolated (-I): neither the working directory nor PYTHON… variables determine where modules come from.
     python = str(environment.python)
     os.execv(python, [python, "-I", "-m", "ipybox", *server_options(mode, workspace, options)])
 
@@ -85,14 +85,14 @@ def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
     """Becomes the client of a container, which needs no environment here."""
     from ipybox.docker.request import run
 
-    # Claude Code sees the workspace: tools that transfer files would only cost context.
+    # Claude Code can access the workspace: tools that transfer files would only cost context.
     run([*server_options("docker", workspace, options), "--allowed-dir="])
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
-    """Returns the options of ipybox: those that the user has set, and the use of the workspace's settings."""
+    """Returns ipybox's options: those that the user set, and those of the mode."""
     values = [BOOLEANS.get(option, option) for option in options]
-    # The plugin's skill says the rest.
+    # The plugin's skill covers the rest.
     given = [
         "--instructions=brief",
         *(in_workspace(value, workspace) for value in values if value[-1:] not in ("", "=")),

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Finds a Python, and hands over to the programs beside this file:
+# Finds a Python and hands over to the programs next to this file:
 #
 #     launch.sh serve plain|sandbox|docker [--OPTION=VALUE ...]    what .mcp.json starts: relay.py
-#     launch.sh start plain|sandbox|docker [--OPTION=VALUE ...]    what relay.py starts where its own Python is too old
+#     launch.sh start plain|sandbox|docker [--OPTION=VALUE ...]    what relay.py starts if its own Python is too old
 #     launch.sh notice plain|sandbox|docker                        what the SessionStart hook starts: launch.py
 #
-# ipybox itself needs Python 3.11 or later. relay.py, which answers the client first, runs with 3.8. Where there is no
-# Python at all, this script answers, and says in each call what to install.
+# ipybox itself needs Python 3.11 or later. relay.py, which answers the client first, runs with 3.8. Without any Python,
+# this script answers the client, and tells each call what to install.
 set -u
-# PATH without what lies in the workspace, or is reached through it: programs there may be a repository's own.
+# PATH without directories in the workspace, or reached through it: their programs may come from a repository.
 workspace=$(cd -P "$CLAUDE_PROJECT_DIR" && pwd -P) || exit 1
 trusted() {
     IFS=:
@@ -26,10 +26,10 @@ PATH=$(trusted)
 PATH=${PATH%:}
 
 here=$(cd "$(dirname "$0")" && pwd)
-# uv and Python look for configuration in the working directory; the workspace is not trusted with that.
+# uv and Python read configuration from the working directory, which must therefore not be the workspace.
 cd / || exit 1
 
-# Prints "new" or "old", and the path of this Python; nothing if it is none, or older than 3.8.
+# Prints "new" or "old" and the path of this Python, or nothing if it is older than 3.8.
 ask='import os, sys; v = sys.version_info; v >= (3, 8) and print("new" if v >= (3, 11) else "old", os.path.realpath(sys.executable))'
 new='' old=''
 asked() {
@@ -41,7 +41,7 @@ asked() {
     [ -n "$new" ]
 }
 find_python() {
-    # The search may take longer than the client is to wait: that of an environment is known to be new enough.
+    # Tries the environments' Pythons first: they are new enough, and a search may take longer than a client waits.
     data=${XDG_DATA_HOME:-}
     case $data in /*) ;; *) data=${HOME:-}/.local/share ;; esac
     case $data/ in "$CLAUDE_PROJECT_DIR"/* | "$workspace"/*) ;; *)
@@ -56,8 +56,8 @@ find_python() {
     find_uv && found=$(uv python find --no-project '>=3.11' </dev/null 2>/dev/null) && asked "$found"
 }
 
-# Adds the directory in which `pip install --user` of the old Python, or uv's installer, puts uv: PATH often lacks it.
-uv=uv # what people type
+# Adds the directory where the old Python's `pip install --user`, or uv's installer, puts uv: PATH often lacks it.
+uv=uv # the command to suggest
 find_uv() {
     command -v uv >/dev/null && return
     scripts=''
@@ -72,7 +72,7 @@ find_uv() {
     return 1
 }
 
-# What is wrong, a command that helps, and what comes after that.
+# What is wrong, how to fix it, and what to do then.
 problem() {
     if command -v uv >/dev/null; then
         echo "ipybox can't run code here: there is no Python 3.11 or later, and uv could not download one."
@@ -99,12 +99,12 @@ remedy() {
 
 next='If it is not found then, restart Claude Code, whose PATH is that of its start.'
 
-# Prints a text as the content of a string of JSON: these texts have no characters that need more.
+# Escapes a text for a JSON string: these texts contain no other characters that need it.
 quoted() {
     printf '%s' "$*" | sed 's/\\/\\\\/g; s/"/\\"/g'
 }
 
-# Prints the output of the hook: a text for the person, and one for the model.
+# Prints the hook's output: a text for the person, and one for the model.
 notice() {
     printf '{"systemMessage": "%s", "hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": "%s"}}\n' \
         "$(quoted "$1")" "$(quoted "Tell the user: $2")"
@@ -125,8 +125,8 @@ downloaded_python() {
     find_python
 }
 
-# Answers requests, one a line, until a call finds that there is a Python now. The line reader of sh takes no more than
-# the line, so that relay.py gets what follows.
+# Answers requests, one per line, until a call finds that Python is available. sh reads no further than the line, so
+# relay.py receives what follows.
 answer() {
     field() { sed -n "s/^\"$1\": \(.*[^,]\),*\$/\1/p" "$here/server.json"; }
     while IFS= read -r line; do

@@ -1,4 +1,4 @@
-"""The output of the SessionStart hook: what keeps a plugin from working, for the person and for the model.
+"""The SessionStart hook's output: what keeps a plugin from working, for the person and for the model.
 
 https://code.claude.com/docs/en/hooks
 """
@@ -21,15 +21,15 @@ from ipybox.support.way_in import use_command_line
 
 NAMES: dict[str, str] = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
-#: Seconds to wait for programs; a notice has one second, and Python starts twice in it.
+#: Seconds to wait for programs; the hook may take one second, in which Python starts twice.
 TIMEOUT = 0.45
 
-#: Advice for a person with several of the plugins.
+#: Advice if several of the plugins are enabled.
 CHOOSE = "They provide the same tools and skill, so disable all but one with /plugin"
 
 
 def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -> None:
-    """Prints the notices as the hook's output; nothing without problems. Takes no longer than a second."""
+    """Prints the notices as the hook's output, or nothing without problems, within a second."""
     use_command_line()
     name = NAMES[mode]
     lines = [*map(SessionNotice.to_pass_on, [*_unwritable(mode), *_several(name, workspace)])]
@@ -56,7 +56,6 @@ def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -
 
 
 def _print(lines: list[SessionNotice]) -> None:
-    """Prints the notices."""
     if not lines:
         return
     context = {"hookEventName": "SessionStart", "additionalContext": "\n".join(line.model for line in lines)}
@@ -92,7 +91,7 @@ def _unwritable(mode: str) -> Iterator[str]:
 
 
 def _several(name: str, workspace: Path) -> Iterator[str]:
-    """Yields a line if several of the plugins are enabled; only one of them does."""
+    """Yields a line if several of the plugins are enabled; only the first of them does."""
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path(os.environ.get("HOME", "/")) / ".claude")
     enabled: dict[str, bool] = {}
     for file in (home / "settings.json", *(workspace / ".claude" / f"settings{kind}.json" for kind in ("", ".local"))):

@@ -17,7 +17,7 @@ FILES = (".claude/settings.json", ".claude/settings.local.json")
 #: The prefix of the plugins' names.
 OURS = "codeact-"
 
-#: Bytes of a file that are read.
+#: Maximum bytes to read from a file.
 MAX_SIZE = 1 << 20
 
 
@@ -36,9 +36,9 @@ def refuse_project_options(workspace: Path) -> None:
 
 
 def _sets_options(file: Path) -> bool:
-    """Tells whether a file sets options, as Claude Code reads it, or can't be checked."""
+    """Returns whether a file sets options, as Claude Code reads it, or can't be checked."""
     try:
-        # Links are followed, as Claude Code does, but no writer of a pipe is waited for.
+        # Follows links, as Claude Code does, but doesn't wait for the writer of a pipe.
         with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 return True

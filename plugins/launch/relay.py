@@ -1,17 +1,17 @@
-"""Answers an MCP client within milliseconds, and connects it to the server as soon as that runs.
+"""Answers an MCP client within milliseconds, and connects it to the server as soon as the server runs.
 
     relay.py [--greeted] COMMAND ...
 
-COMMAND becomes the server, after it has built the environment: its stdin and stdout are MCP, too. Until it answers
-`initialize`, it may send progress with the token below. If it answers with an error, or ends, calls return that, and
-the next one starts it again.
+COMMAND builds the environment, then becomes the server, which speaks MCP on stdin and stdout. Until it answers
+`initialize`, it may send progress with the token below. If it answers with an error or exits, calls return the reason,
+and the next call starts it again.
 
-    until the server runs     `initialize`, `tools/list` and `ping` are answered from server.json; the rest waits
+    until the server runs     `initialize`, `tools/list` and `ping` are answered from server.json; others wait
     from then on              bytes are copied, both ways
 
-The server gets the client's own `initialize`; its answer stays here. The client's other messages follow in their order.
+The server receives the client's own `initialize`; its response is not passed on. Other messages follow in order.
 If the server's tools differ from those of server.json, the relay notifies the client. The server ends with this
-process, because its stdin does, whatever ends the process.
+process, even if that is killed, because its stdin closes.
 
 Runs with Python 3.8 or later, because it also reports that a newer Python is missing. With `--greeted`, the client
 already has the response to its first message, `initialize`.
@@ -38,21 +38,21 @@ from launch.wire import Lines, Message, copy, encoded, members, write
 #: The server's first responses; a test compares them with the server.
 STATIC = Path(__file__).absolute().with_name("server.json")
 
-#: Seconds that a call waits for the server at most. Claude Code gives up on a call after MCP_TOOL_TIMEOUT milliseconds.
+#: Maximum seconds that a call waits for the server. Claude Code gives up on a call after MCP_TOOL_TIMEOUT milliseconds.
 MAX_WAIT = 300.0
 MARGIN = 5.0
 
-#: Bytes of the server's stderr that are kept; the last line says why it has ended.
+#: Bytes of the server's stderr that are kept; the last line says why it exited.
 KEPT_ERRORS = 4096
 
-#: Ids of requests that the client did not make, and the token of the progress of the set-up.
+#: Ids of the relay's own requests, and the progress token of the setup.
 INITIALIZE, LIST_TOOLS, TOKEN = "ipybox-initialize", "ipybox-tools", "ipybox-set-up"
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603
 
 
 class Held:
-    """A message of the client that waits for the server."""
+    """A client's message that waits for the server."""
 
     def __init__(self, line: bytes, message: Message, patience: float):
         self.line, self.id, self.method = line, message.get("id"), message["method"]
@@ -62,7 +62,7 @@ class Held:
 
 
 class Relay:
-    """One client, and its server.
+    """Connects one client to its server.
 
     Args:
         command: The command that becomes the server.
@@ -124,7 +124,7 @@ class Relay:
             self._send_server({**self._hello, "id": INITIALIZE})
 
     def _read_client(self) -> bool:
-        """Reads messages of the client, and returns whether it is still connected."""
+        """Reads the client's messages; returns whether the client is still connected."""
         data = os.read(0, 1 << 16)
         for line in self._client.feed(data):
             if line.strip():
@@ -196,7 +196,7 @@ class Relay:
             self._fail(None)
 
     def _take_answer(self, line: bytes) -> bool:
-        """Handles a message of the server, and returns whether to continue."""
+        """Handles a message from the server; returns whether to continue."""
         try:
             message = members(json.loads(line))
         except ValueError:  # output of a library
@@ -224,17 +224,17 @@ class Relay:
         self._status = status
         for held in self._held:
             if held.token is not None:
-                # As in the server, it is the time; there it begins with one second.
+                # As in the server, progress is the time; these values stay below the server's first one, a second.
                 passed = round((time.monotonic() - held.begun) / (2 * MAX_WAIT), 4)
                 params = {"progressToken": held.token, "progress": passed, "message": status}
                 self._send({"method": "notifications/progress", "params": params})
 
     def _fail(self, reason: str | None) -> None:
-        """Fails all waiting calls with the reason why there is no server; the next call tries again."""
+        """Fails all waiting calls with the reason; the next call tries again."""
         status, self._ready = self._end(), False
         if reason is None:
             said = [line.strip() for line in self._said.decode(errors="replace").splitlines() if line.strip()]
-            # What ipybox reports begins with its name; a hint may follow. Else it is the end of a traceback.
+            # ipybox's reports begin with its name, and a hint may follow; otherwise, use the end of a traceback.
             reports = [line for line in said if line.startswith("ipybox: ")] or said
             reason = reports[-1] if reports else f"the server exited with status {status}"
         held, self._held = self._held, []
@@ -242,7 +242,7 @@ class Relay:
             self._refuse(each, reason)
 
     def _expire(self) -> None:
-        """Answers calls that have waited as long as a client waits."""
+        """Answers calls whose deadline has passed."""
         now = time.monotonic()
         late = [held for held in self._held if held.deadline <= now]
         self._held = [held for held in self._held if held.deadline > now]
@@ -273,7 +273,7 @@ class Relay:
         return self._wait(server)
 
     def _end(self) -> int:
-        """Ends the server, because the client has ended. A build continues without it."""
+        """Ends the server and returns its exit status. A build continues without it."""
         server, self._server = self._server, None
         if server is None:
             return 0
@@ -298,9 +298,9 @@ class Relay:
                 write(2, data)
 
     def _stop(self, number: int, _: object) -> None:
-        """Ends by a signal, as does the server."""
+        """Ends this process and the server on a signal."""
         if self._server is not None and self._ready:
-            self._server.send_signal(number)  # the end of its stdout ends this
+            self._server.send_signal(number)  # this process exits when its stdout ends
             return
         if self._server is not None:
             self._server.terminate()
@@ -323,7 +323,7 @@ class Relay:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Serves on stdin and stdout, and exits as the server does."""
+    """Serves on stdin and stdout, and exits with the server's status."""
     greeted = arguments[:1] == ["--greeted"]
     try:
         status = Relay(arguments[int(greeted) :], greeted).run()

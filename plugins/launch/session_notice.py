@@ -1,6 +1,6 @@
-"""What keeps a plugin from working, as the notices of a session.
+"""Session notices about what keeps a plugin from working.
 
-Standard library only, with all that it imports: the plugin's hook runs it before anything is installed.
+This module and its imports need only the standard library: the plugin's hook runs it before anything is installed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, policy_notice, re
 
 @dataclass(frozen=True, kw_only=True)
 class PluginWorkspace:
-    """The workspace of a plugin's session, and what the user has set.
+    """The workspace of a plugin's session, and the user's settings.
 
     Attributes:
         path: The workspace.
-        profile: The profile of the sandbox.
-        policy: The file with rules for tool calls, if there is one.
-        program: What runs `ipybox trust` for this plugin.
+        profile: The sandbox profile.
+        policy: The rules file for tool calls, if set.
+        program: The command that runs ipybox for this plugin, for example for `ipybox trust`.
     """
 
     path: Path
@@ -40,17 +40,17 @@ class PluginWorkspace:
         """Returns the settings of the plugin's sandbox.
 
         Raises:
-            SandboxError: If `sandbox-config.json` of the workspace is wrong.
+            SandboxError: If the workspace's `sandbox-config.json` is invalid.
         """
-        profile = self.profile if self.profile in PROFILES else "default"  # the server's start says what is wrong
+        profile = self.profile if self.profile in PROFILES else "default"  # the server reports it at its start
         return sandbox_settings(TrustStore(self.path), profile=profile, discover=True, program=self.program)
 
     def policy_notices(self) -> list[str]:
-        """Returns what the session should know of the rules for tool calls."""
+        """Returns notices about the rules for tool calls."""
         if self.policy is None or untrusted_path(self.policy, PROFILES["default"], self.path) is None:
             return []
         store = TrustStore(self.path)
-        with suppress(OSError):  # calls say what is wrong
+        with suppress(OSError):  # calls report it
             if not store.trusts(self.policy, read_untrusted(self.policy, self.path)):
                 return [policy_notice(self.policy, store, self.program)]
         return []
@@ -70,23 +70,17 @@ class SessionNotice:
 
     @classmethod
     def to_pass_on(cls, text: str) -> "SessionNotice":
-        """Returns a notice for the person, which the model only passes on."""
+        """Returns a notice for the person, which the model also passes on."""
         return cls(printable(text), printable(f"Tell the user: {text}"))
 
 
 def session_notice(
     mode: Literal["plain", "sandbox", "docker"], plugin: str, workspace: PluginWorkspace | None = None
 ) -> Iterator[SessionNotice]:
-    """Yields notices for a plugin's session: one for each file of the workspace that is not trusted, then two with the
-    problem and its remedy; nothing without problems.
+    """Yields a notice for each untrusted file of the workspace, then two with the problem and its remedy, if any.
 
-    Checking the files takes milliseconds, and so does a missing program; working programs take as long as they need to
-    answer. So a caller with a time limit uses the notices before it.
-
-    Args:
-        mode: How the plugin runs code.
-        plugin: The plugin's name.
-        workspace: The workspace.
+    Checking files and missing programs takes milliseconds; existing programs take as long as they need to respond. So a
+    caller with a time limit uses the notices that arrive in time.
     """
     settings = PROFILES["default"]
     wrong: list[Finding] = []
@@ -121,9 +115,9 @@ def _complaint(wrong: Sequence[Finding], plugin: str) -> Sequence[SessionNotice]
 
 
 def _needed(mode: Literal["plain", "sandbox", "docker"], weaker_nested: bool) -> list[Finding]:
-    """Returns what a plugin needs: of the programs only whether they are there, as long as one is not."""
+    """Returns findings on what a plugin needs; runs the programs only if none is missing."""
     if mode == "docker":
-        # What the client is does not matter if the daemon answers, and asking it takes as long again.
+        # The client's version does not matter if the daemon responds, and asking for it takes as long again.
         return examine_engine(default_image())[0]
     findings = environment_findings()
     if mode == "plain":

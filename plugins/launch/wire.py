@@ -1,4 +1,4 @@
-"""Lines of JSON-RPC on pipes. Runs with Python 3.8 or later, as relay.py does."""
+"""JSON-RPC lines on pipes. Runs with Python 3.8 or later, like relay.py."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ else:
 
 
 class Lines:
-    """Cuts bytes into lines."""
+    """Splits bytes into lines."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the lines that are complete with these bytes."""
+        """Returns the lines that these bytes complete."""
         lines: list[bytes] = []
         *ends, rest = data.split(b"\n")
         for end in ends:
@@ -30,12 +30,12 @@ class Lines:
 
     @property
     def pending(self) -> bytes:
-        """The beginning of a line that is not complete."""
+        """The beginning of an incomplete line."""
         return b"".join(self._parts)
 
 
 def members(value: object) -> Message:
-    """Returns a value of JSON if it is an object, and else one without members."""
+    """Returns a JSON value if it is an object, otherwise an empty object."""
     return cast("Message", value) if isinstance(value, dict) else {}
 
 
@@ -45,14 +45,14 @@ def encoded(message: Message) -> bytes:
 
 
 def write(fd: int, data: bytes) -> None:
-    """Writes all of it."""
+    """Writes all data."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def copy(source: int, target: IO[bytes], begin: bytes) -> None:
-    """Writes buffered data, then all further data, and closes the target with the source."""
+    """Writes buffered data, then copies the source to the target, and closes the target at the end."""
     try:
         write(target.fileno(), begin)
         while data := os.read(source, 1 << 16):

@@ -1,1 +1,1 @@
-"""The output of an execution as the MCP server returns it: truncated for the model, and kept in full."""
+"""How the MCP server returns an execution's output: truncated for the model, and saved in full."""

@@ -1,11 +1,11 @@
 """Checks one image in a separate process: python -I image_worker.py MAX_SIDE MAX_BYTES <image >answer
 
-Decoding bytes that come from a kernel can take any amount of time and memory, or hit a bug in a decoder. So the
-application does not decode them itself. A model's API never gets an image that can't be decoded: it would reject the
-conversation from then on. The answer is a line with the type, then the bytes of a smaller image, or nothing if the
-image can be sent unchanged. The exit status is not 0 if it can't be sent.
+Decoding bytes from a kernel can take any amount of time and memory, or hit a bug in a decoder, so the application does
+not decode them itself. An image that can't be decoded must not reach a model's API, which would reject the conversation
+from then on. The answer is a line with the type, then the bytes of a smaller image, or nothing if the image can be sent
+unchanged. The exit status is nonzero if it can't be sent.
 
-Only uses the standard library and Pillow, because `-I` and a path hide the package. `model_images` starts this process.
+`model_images` starts this process. It uses only the standard library and Pillow: with `-I`, it can't import ipybox.
 """
 
 import io
@@ -18,7 +18,7 @@ from PIL import Image
 #: The formats that kernels send. No other decoder is used.
 TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}
 
-#: Limit of the pixels of an image: beyond it, only the memory limit would stop the decoder.
+#: Maximum pixels of an image: beyond that, only the memory limit would stop the decoder.
 MAX_PIXELS = 60_000_000
 MEMORY = 1 << 30
 CPU_SECONDS = 10
@@ -38,7 +38,7 @@ def main(max_side: int, max_bytes: int) -> None:
 
 
 def limit() -> None:
-    """Limits the resources of this process, and forbids it to write files."""
+    """Limits this process's resources and keeps it from writing files."""
     warnings.simplefilter("ignore")
     Image.MAX_IMAGE_PIXELS = None  # `MAX_PIXELS` is the limit
     # Not RLIMIT_AS, which also counts reserved memory, and which macOS does not accept.
@@ -55,7 +55,7 @@ def limit() -> None:
 
 def smaller(picture: Image.Image, max_side: int, max_bytes: int) -> tuple[str, bytes]:
     """Returns the type and bytes of the image, scaled down as far as both limits require."""
-    # Other modes, such as palettes, can't be scaled well, or can't be written.
+    # Other modes, such as palettes, scale badly or can't be written.
     picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
     while True:
         picture.thumbnail((max_side, max_side))
@@ -69,7 +69,7 @@ def smaller(picture: Image.Image, max_side: int, max_bytes: int) -> tuple[str, b
 
 
 def written(picture: Image.Image, form: str) -> bytes:
-    """Returns the bytes of a file with this image."""
+    """Returns the picture, encoded in a file format."""
     file = io.BytesIO()
     picture.save(file, form)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Images for models, of a type and size that every API accepts."""
+"""Images for models, in a type and size that every API accepts."""
 
 import logging
 import subprocess
@@ -11,19 +11,19 @@ from mcp_types import ImageContent
 
 logger = logging.getLogger(__name__)
 
-#: Limits of an image: pixels of its longer side, beyond which models see no more; bytes; and seconds for its check.
+#: Limits of an image: pixels of its longer side, beyond which models see no more detail; bytes; seconds for its check.
 MAX_SIDE = 1568
 MAX_BYTES = 1_500_000
 TIMEOUT = 15.0
 
-#: Limit of the images in a result, which all stay in the context.
+#: Maximum images in a result: all stay in the context.
 MAX_MODEL_IMAGES = 8
 
 _WORKER = Path(__file__).with_name("image_worker.py")
 
 
 def model_images(images: Sequence[bytes | None]) -> list[ImageContent | str]:
-    """Returns an image for the model for each image, or the reason why it can't be shown. Blocks."""
+    """Returns each image for the model, or the reason why it can't be shown. Blocks."""
     shown = [_picture(data) for data in images[:MAX_MODEL_IMAGES]]
     return [*shown, *[f"more than {MAX_MODEL_IMAGES}"] * (len(images) - len(shown))]
 

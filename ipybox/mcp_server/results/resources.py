@@ -2,8 +2,8 @@
 
     ipybox://outputs/<name>?offset=<bytes>
 
-The first content of a read is a page, exactly as it was printed. If it is not the last one, a line for the model
-follows with the address of the next page, which programs find in the page's `_meta`.
+The first content of a read is a page, exactly as it was printed. Unless it is the last one, a line for the
+model follows with the address of the next page, which programs find in the page's `_meta`.
 """
 
 import re
@@ -33,14 +33,14 @@ def output_uri(name: str, offset: int = 0) -> str:
 
 
 class OutputResourceServer(StrictStdioServer):
-    """The SDK's server, with the outputs of a store as its resources; its arguments are passed on."""
+    """The SDK's server, with a store's outputs as resources; other arguments are passed on."""
 
     def __init__(self, store: OutputStore, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._store = store
 
     async def list_resources(self) -> list[Resource]:
-        """Returns the kept outputs, the newest first."""
+        """Returns the kept outputs, newest first."""
         return [
             Resource(uri=output_uri(kept.name), name=kept.name, mime_type="text/plain", size=kept.size)
             for kept in await anyio.to_thread.run_sync(self._store.kept)
@@ -52,11 +52,11 @@ class OutputResourceServer(StrictStdioServer):
         return [ResourceTemplate(uri_template=TEMPLATE, name="output", description=description, mime_type="text/plain")]
 
     async def get_prompt(self, name: str, *_: object, **__: object) -> GetPromptResult:
-        """Raises an MCPError: the SDK would treat the lack of prompts as a server failure."""
+        """Raises an MCPError: the SDK would report an unknown prompt as a server failure."""
         raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name}")
 
     async def read_resource(self, uri: Any, context: object = None) -> Iterable[ReadResourceContents]:
-        """Returns a page; raises a ResourceError without an output at this address, or if it can't be read."""
+        """Returns a page; raises a ResourceError if the address has no output, or the output can't be read."""
         found = _URI.fullmatch(str(uri))
         if found is None:
             raise ResourceNotFoundError(f"{uri} is not an output address: it must look like {TEMPLATE}")

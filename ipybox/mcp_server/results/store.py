@@ -1,7 +1,7 @@
-"""Full outputs, in a directory of the workspace that only the application writes if there is a sandbox.
+"""Full outputs, in a directory of the workspace that sandboxed code can't write to.
 
-Without a sandbox, code can write there, too, so no link is followed, and only file names are trusted. Names are times,
-so that they sort by age. Servers of the same workspace share the directory.
+Without a sandbox, code can write there, so links are not followed and only file names are trusted. Names are
+timestamps, which sort by age. Servers of the same workspace share the directory.
 """
 
 import codecs
@@ -21,10 +21,10 @@ from ipybox.support.state import make_ipybox_dir
 MAX_FILES = 100
 MAX_BYTES = 256 << 20
 
-#: Bytes of one page: clients pass on this much to a model without truncating it.
+#: Bytes of one page: clients pass this much to a model without truncating it.
 PAGE_BYTES = 32 << 10
 
-#: How many names are tried if other servers use the same ones.
+#: How many names to try if other servers use the same ones.
 TRIES = 100
 
 _SUFFIX = ".txt"
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[0-9a-f]{11}", re.ASCII)
 
 
 class StoredOutput(NamedTuple):
-    """A kept output: its name, which sorts by age, and the bytes of its text in UTF-8."""
+    """A kept output: its name, which sorts by age, and its size in bytes of UTF-8."""
 
     name: str
     size: int
@@ -57,7 +57,7 @@ class OutputStore:
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        #: The time in the last name, which a newer output must not reuse after its removal.
+        #: The timestamp in the last name, which is never reused, even if that output is removed.
         self._last = 0
 
     def save(self, text: str) -> str:
@@ -69,11 +69,11 @@ class OutputStore:
             return self._write(directory, data)
 
     def path(self, name: str) -> Path:
-        """Returns where an output is."""
+        """Returns the path of an output's file."""
         return self._workspace / STATE_DIR / "outputs" / f"{name}{_SUFFIX}"
 
     def page(self, name: str, offset: int = 0) -> OutputPage:
-        """Returns the part of an output from a byte offset, or the next whole character.
+        """Returns the page of an output that starts at a byte offset, or at the next whole character.
 
         Raises a ValueError if the output does not exist or ends before the offset, and an OSError if it can't be read.
         """
@@ -98,7 +98,7 @@ class OutputStore:
         return OutputPage(text, offset + len(data) - len(decoder.getstate()[0]), size)
 
     def kept(self) -> list[StoredOutput]:
-        """Returns the kept outputs, the newest first."""
+        """Returns the kept outputs, newest first."""
         try:
             with self._open() as directory:
                 return _kept(directory)[::-1]
@@ -130,7 +130,7 @@ class OutputStore:
 
 
 def _kept(directory: Directory) -> list[StoredOutput]:
-    """Returns the kept outputs, the oldest first."""
+    """Returns the kept outputs, oldest first."""
     kept: list[StoredOutput] = []
     for file in sorted(directory.names()):
         name = file.removesuffix(_SUFFIX)

@@ -1,9 +1,9 @@
 """The MCP tool result of an execution: its truncated output, ipybox's messages about it, and images.
 
-ipybox's messages are a separate block of text after the output, so that code can't forge them. They precede a long
+ipybox's messages are a separate block of text after the output, so code can't forge them. They precede a long
 output: Claude Code shows only the beginning of a result with more than 25,000 tokens, without its images. A client may
-show a model the blocks as one text: if the output contains ipybox's mark, the first message says that the code printed
-it.
+join the blocks into one text for the model: if the output contains ipybox's mark, the first message says that the code
+printed it.
 
 No block of text is blank: model APIs reject requests with empty blocks or only white space (status 400).
 """
@@ -30,19 +30,19 @@ logger = logging.getLogger(__name__)
 #: Maximum number of images that a result names.
 NAMED = 20
 
-#: Overwritten characters up to which a result has no notice about them.
+#: Up to this many overwritten characters, a result has no notice about them.
 REDRAWN = 200
 
-#: Longer texts are not processed in the event loop.
+#: Longer texts are processed in a thread.
 SHORT = 10_000
 
-#: Characters of an output after which ipybox's messages come first: few, because 25,000 tokens may be short.
+#: For this many characters of output or more, ipybox's messages come first; 25,000 tokens may have few characters.
 MESSAGES_FIRST = 20_000
 
-#: The text of a result without text and images.
+#: The text of an otherwise empty result.
 NO_OUTPUT = "(no output)"
 
-#: What each notice begins with.
+#: The prefix of each notice.
 MARK = "[ipybox]"
 
 _FORGED = f"Output lines that start with {MARK} were printed by the code, not by ipybox."
@@ -60,7 +60,7 @@ class ToolResultBuilder:
     ) -> CallToolResult:
         """Returns the result of an execution or of its failure, with output of up to `max_chars` characters.
 
-        Without `resources`, the client can't read any, and their addresses only cost context.
+        Without `resources`, omits their addresses, which the client can't read.
         """
         failure = outcome if isinstance(outcome, Exception) else None
         known: ExecutionOutput | None = getattr(outcome, "output", None) if isinstance(outcome, Exception) else outcome
@@ -82,7 +82,7 @@ class ToolResultBuilder:
     async def _truncated(
         self, text: str, failure: Exception | None, max_chars: int, *, resources: bool
     ) -> tuple[str, list[str]]:
-        """Returns the text of the result and, if it is not the whole, a notice with the file that keeps the whole."""
+        """Returns the result's text and, if it is incomplete, a notice with the file that contains the full text."""
         # Starting a thread takes longer than processing a short text.
         short = len(text) + (0 if failure is None else len(str(failure))) <= SHORT
         whole, text = _texts(text, failure) if short else await asyncio.to_thread(_texts, text, failure)
@@ -114,7 +114,7 @@ class ToolResultBuilder:
 
 
 def _texts(text: str, failure: Exception | None) -> tuple[str, str]:
-    """Returns the output, then the error if there is one: as it arrived, and as a terminal finally shows it."""
+    """Returns the output, then any error: as it arrived, and as a terminal would finally show it."""
     if failure is not None:
         error = _failure_text(failure)
         text = f"{text}\n{error}" if text else error
@@ -146,7 +146,7 @@ def _files(paths: Sequence[Path]) -> list[str]:
     return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
-#: In lines with more characters, backspaces are only removed.
+#: In lines with more characters, backspaces are removed instead of applied.
 MAX_LINE = 1 << 20
 
 _MOVES = re.compile("(\b+|\r)")
