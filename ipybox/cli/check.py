@@ -7,7 +7,7 @@ from typing import Any
 
 from ipybox import ApprovalRequest, CodeExecutor
 from ipybox.cli.command import as_json, command
-from ipybox.cli.option_table import options_of
+from ipybox.cli.option_table import command_options
 from ipybox.cli.output import say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import executor_options, run
@@ -22,7 +22,7 @@ CELL = "from ipybox.codeact.checker import report\nprint(); print(report())"
 TIMEOUT = 120
 
 
-@command("check", options=options_of("check"))
+@command("check", options=command_options("check"))
 @as_json
 def check(workspace: Path, given: dict[str, Any], as_json: bool) -> int:
     """Prints the problems of saved code actions and output parsers; returns the exit status, 1 if there are any."""

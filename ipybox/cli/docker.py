@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from ipybox.cli.command import command
-from ipybox.cli.option_table import options_of
+from ipybox.cli.option_table import command_options
 from ipybox.cli.running import check_options
 from ipybox.docker.request import run
 
 
-@command("docker", options=options_of("docker"))
+@command("docker", options=command_options("docker"))
 def docker(_: Path, given: Mapping[str, Any]) -> NoReturn:
     """Replaces this process with a server in a container."""
     check_options(given)
-    run(arguments_of(given))
+    run(option_arguments(given))
 
 
-def arguments_of(given: Mapping[str, Any]) -> list[str]:
+def option_arguments(given: Mapping[str, Any]) -> list[str]:
     """Returns the given options as `--name=value` arguments."""
     arguments: list[str] = []
     for name, value in given.items():

@@ -114,7 +114,7 @@ class Option(click.Option):
         self.flag = f"--{name.replace('_', '-')}"
         if sets is not None:
             declared = _signature(sets).parameters[self.parameter]
-            kind = _kind_of(declared) if kind is FLAG else kind
+            kind = _parameter_kind(declared) if kind is FLAG else kind
             default = default or declared.default
         if default not in (None, ()) and not isinstance(default, bool):
             does += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
@@ -131,7 +131,7 @@ class Option(click.Option):
         return {}
 
 
-def _kind_of(parameter: Parameter) -> Kind:
+def _parameter_kind(parameter: Parameter) -> Kind:
     """Returns the kind of a parameter's values, from the first part of its type that is not None."""
     annotation = parameter.annotation
     if isinstance(annotation, UnionType):

@@ -136,7 +136,7 @@ for (_group, _commands), _options in _TABLE.items():
 OPTIONS = [option for options in _TABLE.values() for option in options]
 
 
-def options_of(command: str) -> list[Option]:
+def command_options(command: str) -> list[Option]:
     """Returns the options of a command."""
     return [option for option in OPTIONS if command in option.commands.split()]
 

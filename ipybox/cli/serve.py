@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.cli.command import PATH, command
-from ipybox.cli.option_table import given_parameters, options_of
+from ipybox.cli.option_table import command_options, given_parameters
 from ipybox.cli.output import tell
 from ipybox.cli.parsing import Failure, Mistake, mistakes
 from ipybox.cli.running import Signals, checked, executor_options, until_signal
@@ -35,7 +35,7 @@ TOKEN_VARIABLE = "IPYBOX_TOKEN"
 DRAIN_TIMEOUT = 25.0
 
 
-@command("serve", "MCP clients start this command.", options=options_of("serve"))
+@command("serve", "MCP clients start this command.", options=command_options("serve"))
 def serve(workspace: Path, given: Mapping[str, Any]) -> int:
     """Serves until the client disconnects or a signal arrives; returns the exit status."""
     if given.get("transport") != "http" and {"host", "port", "allowed_host"} & given.keys():

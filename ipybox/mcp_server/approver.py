@@ -85,7 +85,7 @@ class ElicitationApprover:
             approver = self.cell(ask, client, seconds=timeout, tell=tell)
             return await executor.run(Cell(code, Deadline(timeout), approver.decide, on_output))
 
-        ask = _asker(context)
+        ask = _form_sender(context)
         if ask is None or context.session.can_send_request:
             return await execute(ask)
         if context.request_state is None:
@@ -209,7 +209,7 @@ class CellApprover:
         clock = asyncio.get_running_loop().time
         try:
             redactor, has_choice = self._approver.redactor, not self._client.answers_itself
-            with _kept(await asyncio.to_thread(question.whole, redactor)) as file:
+            with _call_file(await asyncio.to_thread(question.whole, redactor)) as file:
                 form = await asyncio.to_thread(question.form, redactor, has_choice=has_choice, file=file)
                 async with asyncio.timeout(question.seconds):
                     shown = clock()
@@ -228,7 +228,7 @@ class CellApprover:
         return min((seconds for seconds in (self._approver.timeout, left) if seconds is not None), default=None)
 
 
-def _asker(context: Context[Any, Any]) -> Ask | None:
+def _form_sender(context: Context[Any, Any]) -> Ask | None:
     """Returns a function that shows a form to the client's user, or None if the client can't show forms."""
     elicitation = context.client_capabilities and context.client_capabilities.elicitation
     # A capability without modes, as in the first revision, includes forms.
@@ -242,7 +242,7 @@ def _asker(context: Context[Any, Any]) -> Ask | None:
 
 
 @contextmanager
-def _kept(text: str | None) -> Generator[Path | None]:
+def _call_file(text: str | None) -> Generator[Path | None]:
     """Saves a text temporarily where sandboxed code can't read it; yields its path, or None without a file."""
     file = None
     with ExitStack() as stack:

@@ -148,13 +148,13 @@ class AttachSocket:
                 try:
                     async with asyncio.timeout(REQUEST_TIMEOUT):
                         request = await reader.readline()
-                    await self._let_in(_session_of(request), reader, writer)
+                    await self._share(_requested_session(request), reader, writer)
                 except (IpyboxError, ValueError, RuntimeError) as exc:
                     await _send(writer, error=str(exc))
         finally:
             writer.close()
 
-    async def _let_in(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _share(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Gives clients access to a session until the command or the kernel ends."""
         running = self._sessions.running
         if name not in running:
@@ -172,7 +172,7 @@ class AttachSocket:
                 await _send(writer, ended=relay.end_reason)
 
 
-def _session_of(request: bytes) -> str:
+def _requested_session(request: bytes) -> str:
     match json.loads(request):
         case {"session": str(name)}:
             return name

@@ -210,15 +210,15 @@ class TokenMiddleware:
     async def handle(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
         """Handles an MCP request until its HTTP request ends (middleware of the SDK's server)."""
         if ctx.method in ("initialize", "server/discover"):
-            logger.info("client connected: %s", _client_of(ctx))
+            logger.info("client connected: %s", _client_label(ctx))
         if ctx.method != "tools/call":
-            return await _until_client_goes(ctx, call_next)
+            return await _cancel_on_disconnect(ctx, call_next)
         if self._draining:
             raise MCPError(INTERNAL_ERROR, "ipybox is shutting down and accepts no new calls")
         ended = asyncio.Event()
         self._calls.add(ended)
         try:
-            return await _until_client_goes(ctx, call_next)
+            return await _cancel_on_disconnect(ctx, call_next)
         finally:
             self._calls.discard(ended)
             ended.set()
@@ -314,7 +314,7 @@ class HTTPExchange:
             await _stopping()(scope, self._receive, self._send)
 
 
-async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+async def _cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
     # In sessions of earlier revisions, a task other than the HTTP request's handles the message.
     exchange: HTTPExchange | None = None if ctx.request is None else ctx.request.scope.get(_EXCHANGE)
     if exchange is None:
@@ -324,7 +324,7 @@ async def _until_client_goes(ctx: ServerRequestContext[Any, Any], call_next: Cal
     raise MCPError(INTERNAL_ERROR, "the request ended early")
 
 
-def _client_of(ctx: ServerRequestContext[Any, Any]) -> str:
+def _client_label(ctx: ServerRequestContext[Any, Any]) -> str:
     match ctx.params:
         case {"clientInfo": {**known}} | {"_meta": {"io.modelcontextprotocol/clientInfo": {**known}}}:
             label = " ".join(str(known[key])[:_LABEL] for key in ("name", "version") if key in known)

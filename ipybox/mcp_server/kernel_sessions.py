@@ -121,14 +121,14 @@ class KernelSessions:
                 # Unlike `await`, this does not cancel the start with the caller: others may wait for it.
                 await asyncio.wait([session.start])
             if session.start.cancelled():
-                raise CodeExecutionError(self._end_of(name))
+                raise CodeExecutionError(self._end_reason(name))
             executor = session.start.result()
             try:
                 yield executor
             except RuntimeError as exc:
                 if self._sessions.get(name) is session:
                     raise
-                raise CodeExecutionError(self._end_of(name)) from exc
+                raise CodeExecutionError(self._end_reason(name)) from exc
         finally:
             session.users -= 1
             if self._idle_timeout is not None or not session.start.done():
@@ -156,7 +156,7 @@ class KernelSessions:
         if self._default is not None:  # it may have been prepared, but not started
             await self._default.stop()
 
-    def _end_of(self, name: str) -> str:
+    def _end_reason(self, name: str) -> str:
         return _STOPPING if self._stopped else f"session {name!r} was reset while in use"
 
     def _start(self, name: str) -> "_Session":

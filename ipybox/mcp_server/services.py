@@ -130,7 +130,7 @@ class WorkspaceServices:
         return self._packages
 
     def _new_executor(self) -> CodeExecutor:
-        policy = None if self._approve == "auto" else self._ask_by_policy()
+        policy = None if self._approve == "auto" else self._load_policy()
         config = replace(self.config, approval_policy=policy, audit=self.opened_audit())
         self._attach_socket.start()
         return CodeExecutor.configured(config, self.observer)
@@ -141,7 +141,7 @@ class WorkspaceServices:
             self._audit = self.config.opened_audit_log()
         return self._audit
 
-    def _ask_by_policy(self) -> "ApprovalPolicy":
+    def _load_policy(self) -> "ApprovalPolicy":
         # Imported late, because only policies need them.
         from ipybox.audit.redaction import shortened, workspace_redactor
         from ipybox.mcp_server.approver import ElicitationApprover

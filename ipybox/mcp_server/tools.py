@@ -115,7 +115,7 @@ class ToolHandlers:
 
         Returns what the code printed and displayed. Images are shown and saved.
         """
-        resources = self._knows_resources(context.request_context)
+        resources = self._reads_resources(context.request_context)
         try:
             async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
                 result = await self._services.run_cell(session, code, timeout, progress, context)
@@ -175,12 +175,12 @@ class ToolHandlers:
         # Middleware of the SDK's server; starts a session after the first answer.
         try:
             answer = await call_next(ctx)
-            return answer if ctx.method == "tools/call" else _trimmed(answer, resources=self._knows_resources(ctx))
+            return answer if ctx.method == "tools/call" else _trimmed(answer, resources=self._reads_resources(ctx))
         finally:
             if not self._services.sessions.running:
                 self._services.start()
 
-    def _knows_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
+    def _reads_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
         match ctx.params:
             case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
                 pass

@@ -146,10 +146,10 @@ class Environment:
 
     def progress(self) -> str:
         """Returns the progress of a build, for people: the last line of the log."""
-        lines = [line for line in self.said() if not line.startswith("+ ")]
+        lines = [line for line in self.log_lines() if not line.startswith("+ ")]
         return f"installing packages: {lines[-1]}" if lines else "installing packages"
 
-    def said(self, start: int = 0) -> list[str]:
+    def log_lines(self, start: int = 0) -> list[str]:
         """Returns the nonblank lines of the log from a byte position."""
         if not self.log.exists():
             return []
@@ -209,7 +209,7 @@ class Environment:
         if status < 0:
             reason = f"the build was killed by signal {-status}"
         else:
-            reason = [f"the build exited with status {status}", *self.said()][-1]
+            reason = [f"the build exited with status {status}", *self.log_lines()][-1]
         return (
             f"ipybox can't set up its environment: {reason}. See {self.log} for details. The next call will try again"
         )
@@ -263,17 +263,17 @@ def _run(environment: Environment, lock: int, *command: str) -> None:
     except OSError as exc:
         raise LaunchError(f"`{name}` can't be started ({exc.strerror})") from exc
     if status:
-        raise LaunchError(f"`{name}` {_reason(status, environment.said(start))}")
+        raise LaunchError(f"`{name}` {_reason(status, environment.log_lines(start))}")
 
 
-def _reason(status: int, said: list[str]) -> str:
+def _reason(status: int, log_lines: list[str]) -> str:
     """Returns why a program failed, from its output."""
-    error = ["no output", *said[-1:], *(line for line in said if "error" in line.lower())][-1]
-    broken = [found[1] for line in said if (found := BROKEN_CONNECTION.search(line))]
+    error = ["no output", *log_lines[-1:], *(line for line in log_lines if "error" in line.lower())][-1]
+    broken = [found[1] for line in log_lines if (found := BROKEN_CONNECTION.search(line))]
     if broken and "No matching distribution" in error:
         reason = re.sub("<[^<>]*>: ", "", broken[-1])
-    elif any(map(FAILED_REQUEST.search, said)):
-        reason = said[-1].removeprefix("cause: ")
+    elif any(map(FAILED_REQUEST.search, log_lines)):
+        reason = log_lines[-1].removeprefix("cause: ")
     else:
         return f"exited with status {status}: {error}"
     return (

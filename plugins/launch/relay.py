@@ -57,8 +57,8 @@ class Held:
     def __init__(self, line: bytes, message: Message, patience: float):
         self.line, self.id, self.method = line, message.get("id"), message["method"]
         self.token = members(members(message.get("params")).get("_meta")).get("progressToken")
-        self.begun = time.monotonic()
-        self.deadline = self.begun + patience
+        self.received = time.monotonic()
+        self.deadline = self.received + patience
 
 
 class Relay:
@@ -85,7 +85,7 @@ class Relay:
         self._held: list[Held] = []
         self._status = "the server is starting"
         self._server: subprocess.Popen[bytes] | None = None
-        self._said = b""
+        self._stderr_tail = b""
         self._stderr: threading.Thread | None = None
         self._ready = False
 
@@ -114,7 +114,7 @@ class Relay:
         self._server = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
-        self._said = b""
+        self._stderr_tail = b""
         self._stderr = threading.Thread(target=self._read_stderr, args=(self._server,), daemon=True)
         self._stderr.start()
         self._greet()
@@ -128,10 +128,10 @@ class Relay:
         data = os.read(0, 1 << 16)
         for line in self._client.feed(data):
             if line.strip():
-                self._take(line)
+                self._handle_client(line)
         return bool(data)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_client(self, line: bytes) -> None:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as exc:
@@ -190,12 +190,12 @@ class Relay:
         assert self._server.stdout is not None
         data = os.read(self._server.stdout.fileno(), 1 << 16)
         for line in self._answers.feed(data):
-            if line.strip() and not self._take_answer(line):
+            if line.strip() and not self._handle_server(line):
                 return
         if not data:
             self._fail(None)
 
-    def _take_answer(self, line: bytes) -> bool:
+    def _handle_server(self, line: bytes) -> bool:
         """Handles a message from the server; returns whether to continue."""
         try:
             message = members(json.loads(line))
@@ -225,7 +225,7 @@ class Relay:
         for held in self._held:
             if held.token is not None:
                 # As in the server, progress is the time; these values stay below the server's first one, a second.
-                passed = round((time.monotonic() - held.begun) / (2 * MAX_WAIT), 4)
+                passed = round((time.monotonic() - held.received) / (2 * MAX_WAIT), 4)
                 params = {"progressToken": held.token, "progress": passed, "message": status}
                 self._send({"method": "notifications/progress", "params": params})
 
@@ -233,7 +233,7 @@ class Relay:
         """Fails all waiting calls with the reason; the next call tries again."""
         status, self._ready = self._end(), False
         if reason is None:
-            said = [line.strip() for line in self._said.decode(errors="replace").splitlines() if line.strip()]
+            said = [line.strip() for line in self._stderr_tail.decode(errors="replace").splitlines() if line.strip()]
             # ipybox's reports begin with its name, and a hint may follow; otherwise, use the end of a traceback.
             reports = [line for line in said if line.startswith("ipybox: ")] or said
             reason = reports[-1] if reports else f"the server exited with status {status}"
@@ -294,7 +294,7 @@ class Relay:
         assert server.stderr is not None
         with suppress(OSError):  # the reader is gone
             while data := os.read(server.stderr.fileno(), 1 << 16):
-                self._said = (self._said + data)[-KEPT_ERRORS:]
+                self._stderr_tail = (self._stderr_tail + data)[-KEPT_ERRORS:]
                 write(2, data)
 
     def _stop(self, number: int, _: object) -> None:

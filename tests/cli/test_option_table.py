@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutor, Executor
-from ipybox.cli.docker import arguments_of
+from ipybox.cli.docker import option_arguments
 from ipybox.cli.option import Option
-from ipybox.cli.option_table import OPTIONS, given_parameters, options_of
+from ipybox.cli.option_table import OPTIONS, command_options, given_parameters
 from ipybox.code_exec import ExecutorConfig
 from ipybox.docker.request import HANDLED, container_options
 from ipybox.mcp_server import MCPServer
@@ -141,7 +141,7 @@ def test_only_what_is_given_is_passed_to_the_classes():
 def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
     given = ["--sandbox", "--allow-domain=a.org,b.org", "--allow-domain=c.org", "--workspace-config"]
     given += ["--max-sessions=2", "--no-spare-kernel", "--connect-timeout=2.5"]
-    passed_on = container_options(arguments_of(parsed(["docker", f"--workspace={tmp_path}", *given]))).passed_on
+    passed_on = container_options(option_arguments(parsed(["docker", f"--workspace={tmp_path}", *given]))).passed_on
     inside = parsed(["--sandbox", *passed_on])
     assert inside["allow_domain"] == ("a.org", "b.org", "c.org")
     assert (inside["workspace_config"], inside["max_sessions"], inside["allowed_dir"]) == (True, 2, (".",))
@@ -149,7 +149,7 @@ def test_what_docker_passes_on_is_what_the_container_reads(tmp_path: Path):
 
 
 def test_the_container_gets_each_option_that_is_not_handled_on_the_host():
-    assert {option.flag for option in options_of("docker")} > HANDLED
+    assert {option.flag for option in command_options("docker")} > HANDLED
 
 
 def test_options_of_the_contract_exist():

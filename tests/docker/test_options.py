@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.docker import arguments_of
+from ipybox.cli.docker import option_arguments
 from ipybox.docker.container import create_command
 from ipybox.docker.engine import Engine
 from ipybox.docker.options import MEMORY_BESIDE_CODE, DockerError, Options
@@ -29,7 +29,7 @@ def values(command: list[str], option: str) -> list[str]:
 
 def container(given: list[str]) -> Options:
     """Returns how the container of this command line runs."""
-    return container_options(arguments_of(parsed(["docker", *given])))
+    return container_options(option_arguments(parsed(["docker", *given])))
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_rules_that_the_container_does_not_see_are_refused(tmp_path: Path):
 
 
 def test_options_may_come_before_the_command(tmp_path: Path):
-    given = container_options(arguments_of(parsed(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])))
+    given = container_options(option_arguments(parsed(["--workspace", str(tmp_path), "--memory-limit", "0", "docker"])))
     assert (given.workspace, given.memory_limit) == (tmp_path, 0)
 
 

@@ -92,16 +92,16 @@ class OutputStore:
             raise ValueError(f"offset {offset} is past the end of output {name} ({size} bytes)")
         if offset + len(data) < size and (lines := data.rfind(b"\n") + 1) > PAGE_BYTES // 2:
             data = data[:lines]
-        begun = next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))
+        start = next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text = decoder.decode(data[begun:], final=offset + len(data) >= size)
+        text = decoder.decode(data[start:], final=offset + len(data) >= size)
         return OutputPage(text, offset + len(data) - len(decoder.getstate()[0]), size)
 
     def kept(self) -> list[StoredOutput]:
         """Returns the kept outputs, newest first."""
         try:
             with self._open() as directory:
-                return _kept(directory)[::-1]
+                return _list_outputs(directory)[::-1]
         except OSError:
             return []
 
@@ -109,7 +109,7 @@ class OutputStore:
         return open_directory(self.path("").parent, untrusted_root=self._workspace, create=create)
 
     def _make_room(self, directory: Directory, size: int) -> None:
-        kept = _kept(directory)
+        kept = _list_outputs(directory)
         size += sum(one.size for one in kept)
         while kept and (len(kept) >= self._max_files or size > self._max_bytes):
             oldest = kept.pop(0)
@@ -129,7 +129,7 @@ class OutputStore:
         raise FileExistsError(f"{directory.path} has no free file name left: remove old files")
 
 
-def _kept(directory: Directory) -> list[StoredOutput]:
+def _list_outputs(directory: Directory) -> list[StoredOutput]:
     """Returns the kept outputs, oldest first."""
     kept: list[StoredOutput] = []
     for file in sorted(directory.names()):
