@@ -1,10 +1,10 @@
-"""Connections to MCP servers, from this process: the client, how servers start and end, secrets, and sign-ins.
+"""Connects this process to MCP servers: the client, transports, server processes, secrets, and sign-ins.
 
     client ──► connection ──► transport ──► process_guard ──► a stdio server     stderr_tail: what it logs
                   │    └────► http_client, http ─────────────► a remote server    messages: what it sends
                   └─► params, secrets, oauth/
 
-`MCPClient` is resolved on first use (PEP 562): modules that need only the parameters don't load the MCP SDK.
+`MCPClient` is resolved on first use (PEP 562), so modules that need only the parameters don't load the MCP SDK.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,8 @@
-"""Answers of servers to `tools/list` and `tools/call`: what is usable is kept, even if parts don't follow MCP.
+"""Reads servers' answers to `tools/list` and `tools/call`, and keeps what is usable even if parts violate MCP.
 
-The SDK refuses a whole answer for one wrong value in it. So it gets an empty answer, which carries the real one past
-its checks. In a list, a malformed tool hides no other, and is omitted only if it can't be called; what nothing reads,
-such as icons, is not checked. A tool that was called has run, so its result must not be lost; code gets the blocks as
-JSON anyway.
+The SDK rejects a whole answer for one wrong value in it. So it gets an empty answer that carries the real one past its
+validation. A malformed tool doesn't hide the others in the list, and is omitted only if it can't be called. Unused
+fields such as icons are not checked. A tool that was called has run, so its result must not be lost.
 """
 
 import asyncio
@@ -19,24 +18,24 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 JSON = dict[str, Any]
 
 _MAX_NAME = 100
-#: Malformed properties of a schema that a remark names.
+#: Maximum number of malformed properties of a schema that a remark lists.
 _MAX_NAMED = 20
 
-#: Tools of a server: a list of more is an error.
+#: Maximum number of a server's tools. A longer list is an error.
 MAX_TOOLS = 5000
 
-#: Blocks of a result, beyond which the others become one: checking a million takes seconds.
+#: Maximum number of blocks in a result. The rest becomes one block, because checking a million takes seconds.
 MAX_BLOCKS = 10_000
 
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
 _HIDDEN = "ipybox/result"
-#: Types of images, by the start of their base64.
+#: Image types, by the first characters of their base64 data.
 _IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 
 
 @dataclass(frozen=True)
 class ListedTool:
-    """What ipybox reads of a tool."""
+    """The parts of a tool's definition that ipybox uses."""
 
     name: str
     description: str | None
@@ -47,7 +46,7 @@ class ListedTool:
     is_task: bool
 
 
-#: A tool, unless it can't be called, and a remark on what is missing.
+#: A tool, or None if it can't be called, and a remark on its malformed parts.
 _Found = tuple[ListedTool | None, str | None]
 
 
@@ -55,7 +54,7 @@ class ToolList(list[ListedTool]):
     """The tools of a server.
 
     Attributes:
-        remarks: What is missing, because the server listed it in a form that MCP doesn't have.
+        remarks: What was omitted or ignored because it violates MCP.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class ToolList(list[ListedTool]):
         self._by_name: dict[str, ListedTool] = {}
 
     def add(self, accepted: ListToolsResult) -> None:
-        """Adds the tools of a page that `hidden_page` hid, if they have a new name."""
+        """Adds the tools that `hidden_page` hid in a page, unless their names are already listed."""
         for tool, remark in cast("list[_Found]", (accepted.meta or {})[_HIDDEN]):
             if remark is not None:
                 self.remarks.append(remark)
@@ -78,8 +77,8 @@ class ToolList(list[ListedTool]):
 
 
 def hide_answers(session: ClientSession) -> None:
-    """Hides lists of tools and results of calls from an initialized session."""
-    # The SDK has no hook of its own between the wire and its validation.
+    """Hides tool lists and call results from the validation of an initialized session."""
+    # The SDK has no hook between the wire and its validation.
     dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
     send = dispatcher.send_raw_request
 
@@ -96,7 +95,7 @@ def hide_answers(session: ClientSession) -> None:
 
 
 def hidden_page(page: JSON, version: str) -> JSON:
-    """Returns a page of a list that the SDK accepts, from which `ToolList.add` gets the real one."""
+    """Returns a page that the SDK accepts and from which `ToolList.add` extracts the real one."""
     listed, cursor = page.get("tools"), page.get("nextCursor")
     if not isinstance(listed, list | None):
         return page
@@ -106,7 +105,7 @@ def hidden_page(page: JSON, version: str) -> JSON:
     for number, given in enumerate(cast("list[Any]", listed or []), 1):
         tool, remark = _usable(given, version, number)
         found.append((tool, remark))
-        # From these, the SDK takes the headers of calls.
+        # The SDK derives the headers of calls from these schemas.
         if version in MODERN_PROTOCOL_VERSIONS and tool is not None and x_mcp_header_map(tool.input_schema):
             tools.append({"name": tool.name, "inputSchema": tool.input_schema})
     if not isinstance(cursor, str | None):
@@ -117,7 +116,7 @@ def hidden_page(page: JSON, version: str) -> JSON:
 
 
 def _usable(given: Any, version: str, number: int) -> _Found:
-    """Returns what is usable of a tool in a version of the protocol."""
+    """Returns the part of a tool's definition that is usable with a protocol version."""
     tool = cast(JSON, given) if isinstance(given, dict) else {}
     name, description, execution = map(tool.get, ("name", "description", "execution"))
     output: JSON | None = tool.get("outputSchema")
@@ -126,12 +125,12 @@ def _usable(given: Any, version: str, number: int) -> _Found:
     schema, losses = _schema(tool.get("inputSchema"), "inputSchema")
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     if is_modern and (problem := find_invalid_x_mcp_header(schema)) is not None:
-        return None, f"tool {_shown(name)} is omitted: {problem}"  # the SDK drops such tools, as it must
+        return None, f"tool {_shown(name)} is omitted: {problem}"  # the SDK drops such tools, as MCP requires
     if output in (None, {}):
         output = None
     elif not (is_modern and isinstance(cast(object, output), dict)):  # newer versions allow any schema
         output, more = _schema(output, "outputSchema")
-        # Without a schema of objects, the result is text.
+        # Without an object schema, the result is text.
         output = None if more == ["outputSchema"] else output
         losses += more
     if not isinstance(description, str | None):
@@ -143,9 +142,9 @@ def _usable(given: Any, version: str, number: int) -> _Found:
 
 
 def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
-    """Returns a schema of objects that refuses nothing that a malformed one allows, and the names of wrong parts.
+    """Returns an object schema that allows at least what a malformed one does, and the names of the malformed parts.
 
-    Generated code copes with everything else.
+    Generated code copes with other errors.
     """
     kinds: Any = cast(JSON, given).get("type", "object") if isinstance(given, dict) else None
     if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
@@ -159,7 +158,7 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
             usable = schema["properties"] = {**cast(JSON, properties), **dict.fromkeys(wrong, True)}
             for key in wrong:
                 if isinstance(properties[key], list):  # a keyword in the wrong place, such as `required`
-                    del usable[key]  # anything else stands for some schema
+                    del usable[key]  # other malformed schemas become `True`
         losses += [f"{name}.properties.{_shown(key)}" for key in wrong[:_MAX_NAMED]]
     else:
         losses.append(f"{name}.properties")
@@ -181,15 +180,15 @@ def _shown(name: str) -> str:
 class ToolResult:
     """What a tool returned."""
 
-    #: Blocks of text and images in the form of MCP; others are as the server sent them.
+    #: Text and image blocks follow MCP; others are as the server sent them.
     content: list[JSON]
-    #: Of any kind; None without any.
+    #: Any JSON value; None if absent.
     structured_content: Any
     is_error: bool
 
 
 def hidden_result(result: JSON) -> JSON:
-    """Returns a result of a call that the SDK accepts, from which `tool_result` gets the real one."""
+    """Returns a call result that the SDK accepts and from which `tool_result` extracts the real one."""
     if result.get("resultType") == "input_required":
         return result
     return {"resultType": "complete", "content": [], "isError": False, "_meta": {_HIDDEN: result}}
@@ -210,7 +209,7 @@ def tool_result(accepted: CallToolResult) -> ToolResult:
 
 
 def _block(block: Any) -> JSON:
-    """Returns a block of text or an image in the form of MCP; code gets all others as files."""
+    """Returns a text or image block as MCP defines it, and others unchanged: code gets those as files."""
     match block:
         case {"type": "text", "text": str()}:
             return cast(JSON, block)

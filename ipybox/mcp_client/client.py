@@ -37,27 +37,27 @@ from ipybox.workspace.writable import WritablePlaces
 
 logger = logging.getLogger(__name__)
 
-#: Limit of the pages of `tools/list`; more count as endless.
+#: Maximum number of `tools/list` pages; more count as endless.
 PAGE_LIMIT = 1000
 
-# How often tools are listed, because they have changed meanwhile.
+# How often tools are listed at most because they changed meanwhile.
 _MAX_CHANGES = 10
 # How long a server without tools may take to announce some, and any server to answer a ping.
 _ANNOUNCEMENT_TIMEOUT = 5.0
 
-# The time that the SDK and the guard need at worst for a server that resists, and a margin.
+# The longest that the SDK and the guard need to stop a server, plus a margin.
 _STOP_TIMEOUT = 6.0
 
 _T = TypeVar("_T")
 
 
 class MCPClient:
-    """A connection to the MCP server that `server_params` describe, open while the context is; it can be entered once.
+    """A connection to the MCP server that `server_params` describe: a context manager that can be entered once.
 
     Args:
         server_params: See `params.py`. `${NAME}` in any value is replaced by the environment variable when the client
             is entered, or by its value in `variables`.
-        connect_timeout: Seconds until the server must have answered, its start included.
+        connect_timeout: Seconds for the server to start and answer.
         sign_in: Shows a person the URL at which to sign in to a remote server (OAuth), and may wait for the person.
             Without it, stored sign-ins are used, and renewed silently.
         variables: Values of placeholders that the environment lacks.
@@ -115,11 +115,11 @@ class MCPClient:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone, because it was closed or because the server is gone."""
+        """Whether the connection has ended, because it was closed or because the server is gone."""
         return self._connection is not None and self._connection.ended.is_set()
 
     async def wait_closed(self) -> None:
-        """Returns when the connection is gone; for a stdio server that is as soon as it dies."""
+        """Waits until the connection has ended; for a stdio server, that is as soon as it dies."""
         await self._established()[1].ended.wait()
 
     async def close(self, reason: str = "the client was closed") -> None:
@@ -136,10 +136,10 @@ class MCPClient:
             self._owner.cancel()
 
     async def list_tools(self) -> ToolList:
-        """Returns all tools of the server, from all pages, with remarks on those that are malformed.
+        """Returns the server's tools, from all pages, with remarks on malformed ones.
 
-        If the server announces that they have changed, they are listed again. A server that has no tools yet, and says
-        that it announces changes, gets some time to do so.
+        If the server announces that they have changed, they are listed again. A server that has no tools yet, but
+        supports such announcements, gets some time to send one.
 
         Raises:
             MCPServerError: If the server can't list them, takes longer than the connect timeout for all pages, or
@@ -156,11 +156,11 @@ class MCPClient:
         return tools
 
     async def _await_announcements(self, *, late: bool) -> None:
-        """Returns when what the server has announced so far was read, or, for a while, when it announces something."""
+        """Waits until the server's announcements so far are read and, if `late`, a while longer for a first one."""
         client, connection = self._established()
         capability = client.server_capabilities.tools
         if capability is None or not capability.list_changed or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return  # servers of newer protocol versions announce nothing unless they are asked to
+            return  # with newer protocol versions, servers announce nothing unless asked to
         with suppress(TimeoutError), connection.limits.limit(_ANNOUNCEMENT_TIMEOUT):
             with suppress(IpyboxError):
                 await self._request(client.session.send_ping())  # its answer follows earlier messages
@@ -226,7 +226,7 @@ class MCPClient:
         return tool_value(await self.call(tool_name, tool_args))
 
     async def _own(self) -> None:
-        """Holds the session from its start to its end; the only task that enters and leaves it."""
+        """Runs the session from start to end; the only task that enters and leaves it."""
         deadline = anyio.current_time() + self._connect_timeout
         try:
             failed = await self._hold_session(deadline)
@@ -239,13 +239,13 @@ class MCPClient:
             self._error = exc
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
-        """Connects, and stays until the connection ends; returns it if connecting failed.
+        """Connects and waits until the connection ends; returns the connection if connecting failed.
 
-        With a `probe`, the client first asks for the protocol's version, as of protocol version 2026-07-28.
+        With `probe`, the client first asks for the protocol version, as protocol version 2026-07-28 defines.
         """
         connection = self._connection = ClientConnection(*self._options, TimeLimits(deadline))
-        # HTTP servers answer every request, but stdio servers may exit (https://github.com/0xMassi/webclaw/issues/107),
-        # or stop answering, like those that use the Python SDK 1.2. SSE is older than the probe.
+        # HTTP servers answer every request, but stdio servers may exit (https://github.com/0xMassi/webclaw/issues/107)
+        # or stop answering, like those built with the Python SDK 1.2. SSE predates the probe.
         probe = probe or (isinstance(connection.server, RemoteParams) and connection.server.kind == "http")
         failure: Exception | None = None
         with connection.limits.scope:
@@ -293,7 +293,7 @@ class MCPClient:
     async def _loss(self) -> MCPConnectionLost:
         _, connection = self._established()
         if not connection.deliberate and self._owner is not None:
-            # Its last step is to collect the server's exit code and last output.
+            # The owner task ends by collecting the server's exit code and last output.
             await asyncio.wait({self._owner}, timeout=_STOP_TIMEOUT)
         return MCPConnectionLost(connection.explain("lost the connection to"))
 
@@ -306,8 +306,8 @@ class MCPClient:
 async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
     """Replaces the SDK's check of a result against the tool's output schema, which could take years.
 
-    The server chooses both, and so a pattern such as `^(a+)+$`. The `Result` of a generated module checks the types in
-    the kernel, where a cell's timeout ends the check.
+    The server chooses both, for example a pattern such as `^(a+)+$` and a long text. The `Result` of a generated module
+    checks the types in the kernel, where a cell's timeout ends the check.
     """
 
 
@@ -315,7 +315,7 @@ def tool_value(result: ToolResult) -> dict[str, Any] | str | None:
     """Returns a result's structured content, else its text blocks joined by newlines, or None if it has neither.
 
     Raises:
-        ToolRunnerError: If the result is an error; contains its text.
+        ToolRunnerError: If the result is an error; the message is its text.
     """
     texts = [str(block["text"]) for block in result.content if block["type"] == "text"]
     text = "\n".join(texts) if texts else None

@@ -1,4 +1,4 @@
-"""The transport below an MCP session, and the reason why it ended. `MCPClient` owns one `ClientConnection`.
+"""The transport of an MCP session, and the reason why it ended. `MCPClient` owns one `ClientConnection`.
 
 Every possible end of a connection is reported to `ClientConnection.mark_ended`, where the first cause wins:
 
@@ -6,9 +6,9 @@ Every possible end of a connection is reported to `ClientConnection.mark_ended`,
     http     only this process ends it, because each request has a connection of its own
     sse      the event stream ended
 
-A POST that fails is the end of its request only (`http_client.py`), unless the server can't be reached at the start.
+A failed POST ends only its own request (`http_client.py`), unless the server can't be reached while connecting.
 
-Messages name the server with its placeholders; their values are removed from all texts of servers and libraries.
+Messages show the placeholders in the parameters; their values are removed from all text of servers and libraries.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 _STDERR_TIMEOUT = 0.5
 _LABEL_LENGTH = 200
 
-#: What people install to get a program that starts servers.
+#: What to install to get a missing program that starts servers.
 _PACKAGES = {"uvx": "uv", "npx": "Node.js", "docker": "Docker"}
 
 
@@ -68,14 +68,14 @@ class ClientConnection:
     """One connection to a server, from the first attempt to the reason why it ended; see `MCPClient` for its options.
 
     Attributes:
-        described: The server, with placeholders, from `server_params`.
+        described: The server as `server_params` describe it, with placeholders.
         env: The values of placeholders.
-        limits: The time limits until it is established, and for requests of its lists. The owner enters `limits.scope`
-            around the connection, whose end or deadline cancels it until it is established.
+        limits: The time limits for connecting and for listing tools. The owner enters `limits.scope` around the
+            connection: until it is established, the deadline or the connection's end cancels the scope.
 
     Raises:
         MissingVariableError: If a placeholder has no value in `env`.
-        ValueError: If the parameters are wrong, possibly only with the values of their placeholders.
+        ValueError: If the parameters are invalid, possibly only after their placeholders are replaced.
     """
 
     described: StdioParams | RemoteParams
@@ -91,7 +91,7 @@ class ClientConnection:
     #: The exception that ended it, never a group.
     failure: BaseException | None = None
     established: bool = False
-    #: Whether this is a stdio server that refused to be initialized, possibly because it needs a newer protocol.
+    #: Whether this is a stdio server that rejected initialization, possibly because it needs a newer protocol.
     refused: bool = False
     #: Whether ipybox ended it.
     deliberate: bool = False
@@ -135,7 +135,7 @@ class ClientConnection:
     async def transport(self) -> Transport:
         """Returns the transport for the SDK's client; it starts the server when entered.
 
-        A command that does not exist, or lies where code can write, is an MCPServerError.
+        Raises an MCPServerError for a command that doesn't exist, or that code can write.
         """
         if isinstance(self.server, RemoteParams):
             return self._remote(self.server)
@@ -167,7 +167,7 @@ class ClientConnection:
         """Returns why a request got no answer; None if the error is the server's answer."""
         if isinstance(exc.error.data, PostFailure):
             return exc.error.data
-        if exc.code != CONNECTION_CLOSED:  # with which servers answer, too
+        if exc.code != CONNECTION_CLOSED:  # even with it, the error may be the server's
             return None
         if exc.message == "Connection closed":
             self.mark_ended()
@@ -176,7 +176,7 @@ class ClientConnection:
         return PostFailure("unknown", exc.message.replace("SSE stream", "its event stream"))
 
     def error_for(self, failure: PostFailure) -> MCPServerError | ToolRunnerError:
-        """Returns the error for a request that failed, while the connection goes on."""
+        """Returns the error for a request that failed without ending the connection."""
         reason = self.plain(failure.reason)
         match failure.outcome:
             case "refused":
@@ -220,9 +220,9 @@ class ClientConnection:
         return failure_text(exc, self.connect_timeout)
 
     async def post_failed(self, request_id: RequestId, failure: PostFailure) -> None:
-        """Answers a request to a remote server that gets no other answer."""
+        """Answers a request to a remote server in place of the server."""
         if not self.established and failure.outcome == "unsent":
-            # A version probe that does not arrive says nothing about versions.
+            # A version probe that was not sent says nothing about versions.
             self.mark_ended(self.plain(failure.reason))
             return
         # No server can send such an object as data.
@@ -230,14 +230,14 @@ class ClientConnection:
         await self.add_message(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
     async def add_message(self, message: JSONRPCMessage) -> None:
-        """Adds a message to those of a remote server."""
+        """Adds a message to the stream of a remote server's messages."""
         if self._received is not None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self._received.send(SessionMessage(message))
 
     @asynccontextmanager
     async def _observed(self, messages: Any) -> AsyncGenerator[Any]:
-        """Yields the stream of a server's messages, to which `add_message` adds some."""
+        """Yields the stream of a server's messages, including those from `add_message`."""
         self._received, observed = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_on, messages, self._received)
@@ -255,7 +255,7 @@ class ClientConnection:
                         self._stream_error = self.plain(item)
                     else:
                         await received.send(item)
-            # If the SDK's client has left, the transport ends for that reason.
+            # If the SDK's client has closed its end, the transport ends for that reason.
             if received.statistics().open_receive_streams:
                 self.mark_ended()
 
@@ -301,7 +301,7 @@ class ClientConnection:
             yield await stack.enter_async_context(self._observed(read)), write
 
     def _hardened(self, server: StdioParams) -> StdioParams:
-        """Returns the server as it is started: with an existing program, and without anything that code can write."""
+        """Returns the parameters to start a server with: an existing program, and nothing that code can write."""
         try:
             if server.cwd is not None and not Path(server.cwd).is_dir():
                 raise MCPServerError(f"no such directory: {server.cwd}")
@@ -328,7 +328,7 @@ class ClientConnection:
 
 
 def _not_found(command: str) -> str:
-    """Returns what to do about a command that is on no directory of PATH."""
+    """Returns the error for a command that is not on PATH, with what to do about it."""
     said = f"command not found: {command}"
     if " " in command:
         return f"{said}; put the program's arguments in `args`"

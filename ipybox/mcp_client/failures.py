@@ -1,6 +1,6 @@
-"""What messages say of what went wrong with a server, in plain words.
+"""Explains in plain words what went wrong with a server.
 
-The exceptions of the MCP SDK and the HTTP library come in groups, and name what they are instead of what to look at.
+Exceptions of the MCP SDK and the HTTP library come in groups, and name their own kind instead of what to check.
 """
 
 import json
@@ -16,7 +16,7 @@ from ipybox.mcp_client.http_client import MAX_REASON, PostFailure, http_reason
 
 _NAMED_FIELDS = 3
 
-# Those without a text.
+# Texts for exceptions that have none.
 _TRANSPORT_ERRORS: dict[type[Exception], str] = {
     httpx2.ReadError: "the connection broke",
     httpx2.WriteError: "the connection broke",
@@ -25,7 +25,7 @@ _TRANSPORT_ERRORS: dict[type[Exception], str] = {
 
 
 def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
-    """Returns in plain words what an exception of the SDK or the HTTP library means, which is not a group."""
+    """Returns in plain words what an exception of the SDK or the HTTP library means; it must not be a group."""
     match exc:
         case str():
             return exc
@@ -50,7 +50,7 @@ def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
 
 
 def error_text(error: ErrorData) -> str:
-    """Returns the message of a server's error, with its data, which often has the reason."""
+    """Returns the message of a server's error, with its data, which often contains the reason."""
     data = error.data
     if data is not None and not isinstance(data, str):
         data = json.dumps(data, ensure_ascii=False, default=str)
@@ -68,7 +68,7 @@ def validation_text(exc: ValidationError) -> str:
 
 
 def first_leaf(exc: BaseException) -> BaseException:
-    """Returns the first exception of a group that is not a group itself, or else the exception."""
+    """Returns the first exception in a possibly nested group, or the exception itself if it is not a group."""
     while isinstance(exc, BaseExceptionGroup):
         exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
     return exc
@@ -81,6 +81,6 @@ def _connect_error(exc: httpx2.ConnectError) -> str:
             return "connection refused"
         if isinstance(cause, socket.gaierror):
             return "unknown host"
-        cause = first_leaf(cause)  # a group has one for each address of the host
+        cause = first_leaf(cause)  # a group contains one for each address of the host
         cause = cause.__cause__ or cause.__context__
     return f"can't connect: {exc}"

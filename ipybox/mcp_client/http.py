@@ -1,14 +1,14 @@
 """Limits what a remote MCP server can make the host do over HTTP: where requests go, and what responses may cost.
 
-A server's metadata name authorization servers, and those name further URLs. Requests follow them only as near to this
-machine as the MCP server itself is (`Zone`, `Reach`). The address of the connection matters, because DNS may answer
-differently each time: it is checked when the connection is made, before anything is sent on it. Behind a proxy, which
-resolves names itself, only hosts that are addresses can be checked.
+A server's metadata name authorization servers, and those name further URLs. Requests to them may go no nearer to this
+machine than the MCP server itself is (`Zone`, `Reach`). DNS may answer differently each time, so the address is checked
+when a connection is made, before anything is sent over it. A proxy resolves names itself: behind one, only hosts that
+are addresses can be checked.
 
-Responses are decoded as UTF-8, whatever their headers say, because Python has codecs that take minutes. The bytes of a
-response or an event, and the number of its values, are checked before the SDK parses it.
+Responses are decoded as UTF-8, whatever their headers say, because some of Python's codecs take minutes. The size of a
+response or event, and its number of values, are checked before the SDK parses it.
 
-All of this is in hooks of the HTTP library, through which each request passes, including those of sign-ins.
+Hooks of the HTTP library do this for every request, including those of sign-ins.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_me
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _LONGEST_END = 4
 
-#: Lines of an event of an event stream, which take a hundred times as much memory as their bytes.
+#: Maximum number of lines in an event. In memory, lines take a hundred times as much as their bytes.
 MAX_EVENT_LINES = 1_000_000
 
 
 def trusted_authorities() -> ssl.SSLContext:
-    """Returns the TLS settings of httpx2, which would load them for each client, even without TLS, in 20 ms."""
+    """Returns httpx2's TLS settings, loaded once: httpx2 spends 20 ms on them for each client, even without TLS."""
     return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
@@ -46,7 +46,7 @@ def _loaded(_file: str | None, _directory: str | None) -> ssl.SSLContext:
 
 
 class Zone(IntEnum):
-    """Where an address is, from far to near; metadata services of clouds are link-local."""
+    """The location of an address, from far to near; cloud metadata services are link-local."""
 
     INTERNET = 0
     PRIVATE = 1
@@ -62,7 +62,7 @@ class OutOfReachError(httpx2.ConnectError):
 
 
 class ExcessiveResponseError(httpx2.ReadError):
-    """A response is larger than it may be."""
+    """A response exceeds a limit."""
 
 
 class Reach:
@@ -70,7 +70,7 @@ class Reach:
 
     Args:
         url: The server.
-        trusted: A URL whose origin the user has named: requests may always go there.
+        trusted: A URL that the user has configured: requests may always go to its origin.
     """
 
     def __init__(self, url: str, trusted: str | None = None):
@@ -80,14 +80,14 @@ class Reach:
         self._zone: Zone | None = None
 
     def learn(self, zone: Zone) -> None:
-        """Notes the zone of a connection to the server."""
+        """Records the zone of a connection to the server."""
         self._zone = zone if self._zone is None else min(zone, self._zone)
 
     async def check(self, url: httpx2.URL, zone: Zone | None = None) -> None:
-        """Checks a request before it is made, or when the zone of its connection is known.
+        """Checks a request before it is sent, or once the zone of its connection is known.
 
         Raises:
-            OutOfReachError: If the request must not go there.
+            OutOfReachError: If the request must not go to the URL.
         """
         zone = _zone_of_name(url.host) if zone is None else zone
         if zone is None or zone is Zone.INTERNET or origin(url) == self._trusted:
@@ -105,7 +105,7 @@ class Reach:
                 found = await asyncio.get_running_loop().getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
                 self._zone = min(zone_of(str(address[0])) for *_, address in found)
             except OSError:
-                return Zone.INTERNET  # a proxy may know the name
+                return Zone.INTERNET  # a proxy may resolve the name
         return self._zone
 
 
@@ -137,10 +137,10 @@ def bounded(
 
     Args:
         reach: Where requests may go.
-        is_server: Whether they go to the MCP server itself, which then defines the reach.
-        max_bytes: Bytes of a response, or of an event of an event stream.
-        check: Called with each of them before it is parsed; raises an `ExcessError` if that costs too much.
-        on_excess: Called if a response is larger; its request fails.
+        is_server: Whether they go to the MCP server itself, whose address then defines the reach.
+        max_bytes: Maximum bytes of a response, or of an event in an event stream.
+        check: Called with each response or event before it is parsed; raises an `ExcessError` if that costs too much.
+        on_excess: Called with the limit that a response exceeds; its request fails.
     """
 
     async def before(request: httpx2.Request) -> None:
@@ -180,10 +180,10 @@ def bounded(
 
 
 class BoundedStream(httpx2.AsyncByteStream):
-    """A response's body, in checked pieces: events, or all of it.
+    """A response's body, in checked pieces: single events, or all of it.
 
     Attributes:
-        rewrite: Returns what takes the place of an event; None to leave all as they are.
+        rewrite: Returns the replacement for an event; None to leave events unchanged.
     """
 
     rewrite: Callable[[bytes], Awaitable[bytes]] | None = None
@@ -245,5 +245,5 @@ def _zone_of_name(host: str) -> Zone | None:
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    """Returns what an origin consists of: scheme, host, and a port that is not the scheme's own."""
+    """Returns the origin of a URL: scheme, host, and port, which is None for the scheme's default."""
     return url.scheme, url.host, url.port

@@ -1,7 +1,7 @@
-"""The HTTP client for one remote MCP server. A request that fails, or whose answer can't be read, fails alone.
+"""The HTTP client for one remote MCP server. A failed request or an unreadable answer affects no other request.
 
-The SDK ends the connection if a POST fails, or drops the reason. So it never learns of failures: they are reported to
-the connection, and the SDK gets an empty response. It gets answers as messages that it can read (`messages.py`).
+If a POST fails, the SDK ends the connection or drops the reason. So failures are hidden from it: they are reported to
+the connection, and the SDK gets an empty response. Answers are converted to messages that it can read (`messages.py`).
 """
 
 import codecs
@@ -29,7 +29,7 @@ from ipybox.mcp_client.params import RemoteParams, public_url
 if TYPE_CHECKING:
     from ipybox.mcp_client.connection import ClientConnection
 
-#: Characters of an HTTP response that an error contains.
+#: Maximum characters of an HTTP response that an error quotes.
 MAX_REASON = 1000
 
 _WRITE_TIMEOUT = 30.0
@@ -37,7 +37,7 @@ _WRITE_TIMEOUT = 30.0
 _DELETE_TIMEOUT = 1.0
 # How long the body of a response with an error status may take.
 _REASON_TIMEOUT = 2.0
-# Bytes at the start of a body in which its reason is searched.
+# Bytes at the start of a body that are searched for the reason.
 _SEARCHED = 100_000
 
 _BEFORE_SENDING = (
@@ -55,8 +55,8 @@ _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,500})", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?:script|style)\b[^<]*+|<[^<>]*+>?", re.IGNORECASE)
 
 
-#: What is known of a request that failed: it did not reach the server, the server may or may not have executed it, the
-#: server refused it, or it did not execute it, because it no longer knows the session.
+#: What is known about a failed request: it did not reach the server, the server may or may not have executed it, the
+#: server refused it, or the server did not execute it because it no longer knows the session.
 Outcome = Literal["unsent", "unknown", "refused", "expired"]
 
 
@@ -70,7 +70,7 @@ class PostFailure:
 
 
 class MCPHTTPClient(httpx2.AsyncClient):
-    """Sends the requests of the SDK's transports, and reports what they don't learn to the connection."""
+    """Sends the requests of the SDK's transports, and reports failures to the connection instead of to them."""
 
     def __init__(self, connection: "ClientConnection", server: RemoteParams):
         reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
@@ -93,11 +93,11 @@ class MCPHTTPClient(httpx2.AsyncClient):
             verify=trusted_authorities(),
         )
         self._connection = connection
-        # Whether answers come in the response to a GET, and not to the POST.
+        # Whether answers arrive in the response to a GET instead of the POST.
         self._sse = server.kind == "sse"
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Sends a request, as everything of the SDK does."""
+        """Sends a request; all requests of the SDK pass through here."""
         if request.method == "POST":
             return await self._post(request, options)
         if request.method == "DELETE":
@@ -129,7 +129,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
     async def _answer(
         self, request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response
     ) -> httpx2.Response | JSONRPCError | PostFailure:
-        """Returns the response as the SDK can read it, or the failure."""
+        """Returns a response that the SDK can read, or the failure."""
         if response.next_request is not None:
             return response  # the SDK follows redirects, or says why not
         if not response.is_success:
@@ -154,7 +154,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         return httpx2.Response(200, headers=headers, content=encode(reply), request=request)
 
     async def _read_event(self, url: str, event: bytes) -> bytes:
-        """Returns an event of a stream that all requests share, as the SDK can read it."""
+        """Returns an event of a stream that all requests share, in a form that the SDK can read."""
         name, data = _fields(event)
         if name == b"endpoint" and self._sse:
             endpoint = urljoin(url, data.decode(errors="replace"))
@@ -192,11 +192,11 @@ def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaita
     async def rewrite_calmed(event: bytes) -> bytes:
         return await rewrite(calmed(event))
 
-    cast(BoundedStream, response.stream).rewrite = rewrite_calmed  # the event hooks have put it there
+    cast(BoundedStream, response.stream).rewrite = rewrite_calmed  # set by the event hooks
 
 
 def calmed(event: bytes) -> bytes:
-    """Returns an event that makes the SDK wait 100 ms before it opens an event stream again; it takes any number."""
+    """Returns an event with which the SDK waits 100 ms or longer to reopen an event stream; it accepts any value."""
     if b"retry" not in event:
         return event
     lines = event.splitlines()
@@ -207,7 +207,7 @@ def calmed(event: bytes) -> bytes:
 
 
 async def _with_answer(request_id: RequestId, event: bytes) -> bytes:
-    """Returns an event in the answer to a request, as the SDK can read it."""
+    """Returns an event in the answer to a request, in a form that the SDK can read."""
     name, data = _fields(event)
     return _encoded(event, read_answer(data, request_id)) if _holds_message(name, data) else event
 
@@ -229,7 +229,7 @@ def _holds_message(name: bytes, data: bytes) -> bool:
 
 
 def _encoded(event: bytes, messages: list[Wire]) -> bytes:
-    """Returns an event with these messages as its data; more than one become events of their own."""
+    """Returns an event with a message as its data; further messages become events of their own."""
     kept = [line for line in event.splitlines() if _field(line)[0] in (b"id", b"retry")]
     data = [b"data: " + encode(message) + b"\n\n" for message in messages]
     return b"".join([*(line + b"\n" for line in kept), *data])
@@ -238,7 +238,7 @@ def _encoded(event: bytes, messages: list[Wire]) -> bytes:
 def _refusal(
     request_id: RequestId | None, request: httpx2.Request, response: httpx2.Response, body: bytes
 ) -> JSONRPCError | PostFailure:
-    """Returns what a response with an error status says."""
+    """Returns the server's reply in a response with an error status, or else the failure."""
     reason = http_reason(response)
     error = None
     if request_id is not None and _LOOKS_LIKE_JSON.match(body) and b'"jsonrpc"' in body:
@@ -246,7 +246,7 @@ def _refusal(
         message = validated(reply) if "error" in reply else None
         error = message if isinstance(message, JSONRPCError) else None
     if _SESSION in request.headers and (
-        # The specification demands 404. Others say it in words, such as the reference servers with 400.
+        # The specification demands 404. Other servers say it in words, such as the reference servers with 400.
         (response.status_code == HTTPStatus.NOT_FOUND and (error is None or error.error.code != METHOD_NOT_FOUND))
         or (response.is_client_error and "session" in reason.lower())
     ):
@@ -255,7 +255,7 @@ def _refusal(
 
 
 async def _read_reason(response: httpx2.Response) -> bytes:
-    """Returns the body of a response with an error status, as far as it comes in time."""
+    """Returns the body of a response with an error status; empty if it doesn't arrive in time."""
     async with aclosing(response):
         with suppress(httpx2.RequestError, OSError), anyio.move_on_after(_REASON_TIMEOUT):
             return await response.aread()
@@ -263,7 +263,7 @@ async def _read_reason(response: httpx2.Response) -> bytes:
 
 
 def _reason(body: bytes) -> str:
-    """Returns what a body says to a person: the only text in JSON, or else all of it; the title or text of a page."""
+    """Returns the readable text of a body: the only string in JSON, or else all of it; the title or text of a page."""
     text = body[:_SEARCHED].decode(errors="replace").strip()
     if _LOOKS_LIKE_JSON.match(body):
         try:

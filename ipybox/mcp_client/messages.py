@@ -1,6 +1,6 @@
-"""Reads messages of MCP servers, including those that break the rules of JSON-RPC, over every transport.
+"""Reads messages from MCP servers over every transport, including messages that violate JSON-RPC.
 
-The SDK drops a reply that it can't read, and its call would wait forever. So a reply whose request is known always ends
+The SDK drops a reply that it can't read, and the call would wait forever. So a reply whose request is known always ends
 that request: it is repaired if its meaning is clear, or else replaced by an error that quotes the server. Reading takes
 linear time.
 """
@@ -15,14 +15,14 @@ from pydantic_core import from_json, to_json
 #: A message as it is on the wire.
 Wire = dict[str, Any]
 
-#: Messages of a batch that are read. The others are dropped: no server needs so many, and a million takes seconds.
+#: Maximum number of messages in a batch. The rest is dropped: no server needs so many, and a million takes seconds.
 MAX_BATCH = 1000
 
-#: Characters of a malformed reply that its error contains.
+#: Maximum characters of a malformed reply that its error quotes.
 EXCERPT = 500
 
 # The id of a reply that is not JSON is found at its start, or at its end, where JavaScript servers write it. The
-# repetitions are possessive: they never go back.
+# repetitions are possessive: they never backtrack.
 _TAIL = 1000
 _ID = r'"id"\s*+:\s*+(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
 _VERSION = r'"jsonrpc"\s*+:\s*+"2\.0"'
@@ -34,7 +34,7 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
     """Returns the messages in a line or an event: usually one, or a batch. Replies without an id get `default_id`.
 
     Raises:
-        ValueError: If it is not a message, or a reply whose id can't be read.
+        ValueError: If there is no message, or the id of a reply can't be read.
     """
     text = data.decode(errors="replace").removeprefix("\ufeff")
     try:
@@ -73,7 +73,7 @@ def encode(message: Wire) -> bytes:
 
 
 def validated(message: Wire) -> JSONRPCMessage:
-    """Returns the SDK's form of a message; a ValueError says that it is none."""
+    """Returns the SDK's form of a message, or raises a ValueError if it is not a message."""
     return jsonrpc_message_adapter.validate_python(message, by_name=False)
 
 
@@ -81,7 +81,7 @@ def _salvaged(text: str, exc: Exception) -> Wire:
     """Returns the reply in text that is not JSON, or an error for its request.
 
     Raises:
-        ValueError: If it is no reply, or has no readable id.
+        ValueError: If the text is not a reply, or its id can't be read.
     """
     start = max(text.find("{"), 0)
     if start:  # a server may have printed something without a line end before its reply
@@ -101,17 +101,17 @@ def _salvaged(text: str, exc: Exception) -> Wire:
 
 
 def _parsed(text: str) -> Any:
-    """Returns the value of JSON text; halves of surrogate pairs are replaced, control characters may be unescaped."""
+    """Returns the value of JSON text; lone surrogates are replaced, and unescaped control characters accepted."""
     try:
         return from_json(text)
     except ValueError:
         lenient = json.dumps(json.loads(text, strict=False), ensure_ascii=False)
-        # It has the limits of the faster parser, which are also those of the SDK.
+        # Parsed again for the limits of the faster parser, which the SDK also uses.
         return from_json(lenient.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
 
 
 def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
-    """Returns a message that keeps the rules of JSON-RPC, or None if it is not a message."""
+    """Returns a message that follows JSON-RPC, or None if the value is not a message."""
     if not isinstance(value, dict):
         return None
     message = cast(Wire, value)

@@ -3,8 +3,8 @@
     {"command": "npx", "args"?: [...], "env"?: {...}, "cwd"?: "..."}       a stdio server, started by ipybox
     {"url": "https://…/mcp", "headers"?: {...}, "type"?: "…", "oauth"?: {...}}   a server that runs elsewhere
 
-Further keys from the configurations of other clients are accepted if their meaning is clear: `transport` is `type`, and
-`disabled`, `timeout` and the like have no effect.
+Other clients' keys are accepted if their meaning is clear: `transport` is an alias of `type`, and `disabled`, `timeout`
+and the like have no effect.
 
 Pure and cheap to import, so that parameters can be checked before anything is started.
 """
@@ -24,7 +24,7 @@ _KINDS: dict[str, Kind] = {"stdio": "stdio", "http": "http", "streamablehttp": "
 _KIND_NAMES = ("http", "sse", "stdio", "streamable-http")
 _STDIO_KEYS = ("command", "args", "env", "cwd", "type", "transport")
 _REMOTE_KEYS = ("url", "headers", "type", "transport", "oauth")
-# What configurations of other clients say about when to start a server and whether to ask, which ipybox decides.
+# Other clients' keys for when to start a server and whether to ask for approval, which ipybox decides itself.
 _IGNORED_KEYS = ("alwaysAllow", "autoApprove", "description", "disabled", "enabled", "timeout", "trust")
 
 
@@ -60,7 +60,7 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
     """Checks the shape of server parameters, with or without their placeholders.
 
     Raises:
-        ValueError: Naming the key that is wrong, never a value, because values may be secret.
+        ValueError: If they are invalid; the message names the key, never a value, because values may be secret.
     """
     if not isinstance(server_params, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - JSON from outside
         raise ValueError(f"server_params must be a dict, not {type(server_params).__name__}")
@@ -132,7 +132,7 @@ def _url(params: dict[str, Any]) -> str:
 
 
 def _kind_of(url: str) -> Literal["http", "sse"] | None:
-    """Returns the transport for the URL's path. One that ends in /sse is SSE even below /mcp, as in Gradio."""
+    """Returns the transport that a URL's path implies: one that ends in /sse is SSE even below /mcp, as in Gradio."""
     path = urlsplit(url).path.rstrip("/")
     if path.endswith("/sse"):
         return "sse"

@@ -5,15 +5,15 @@
 
     python -I -S process_guard.py -- command args...
 
-Whatever ends the application, SIGKILL included, closes the other end of stdin. The server sees the end of file, too,
-and has `EXIT_GRACE` seconds to exit, then gets SIGTERM and `TERM_GRACE` more; after that its whole process group is
-killed. On Linux the guard is a subreaper as well: processes that left the group (a browser, a daemon) become its
-children when their parent dies, and are killed with the rest.
+Whatever ends the application, SIGKILL included, closes the other end of stdin. The server then reads an end of file,
+and has `EXIT_GRACE` seconds to exit. Then it gets SIGTERM and `TERM_GRACE` more; after that its whole process group is
+killed. On Linux the guard is a subreaper: processes that left the group (a browser, a daemon) become its children when
+their parent dies, and are killed with the rest.
 
 The guard exits with the server's exit code, 128+n if a signal ended it, 127 if it could not be started. When a server
 ends by itself, the last line on stderr, after `REPORT`, says how.
 
-Standard library only, because `-I -S` hides site-packages, and few modules of it: every start waits for it.
+It uses only the standard library, because `-I -S` hides site-packages, and little of it: every start waits for imports.
 """
 
 import os
@@ -161,13 +161,13 @@ def _kill(pid: int, number: int) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        # macOS also says so when there are only zombies left in a group.
+        # macOS reports the same if only zombies are left in a group.
         return sys.platform == "darwin"
     return True
 
 
 def _report(text: str) -> None:
-    try:  # noqa: SIM105 - importing contextlib takes longer than all of this module
+    try:  # noqa: SIM105 - importing contextlib takes longer than this whole module
         os.write(2, f"\n{REPORT}{text}\n".encode())
     except OSError:
         pass  # the reader is gone

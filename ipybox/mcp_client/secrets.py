@@ -1,4 +1,4 @@
-"""Finds secrets in plain text in the parameters of an MCP server, where a `${VAR}` should be.
+"""Finds plain-text secrets in the parameters of an MCP server, which should be `${VAR}` placeholders.
 
 Parameters are written into the generated package, which code can read, and appear in errors.
 """
@@ -20,14 +20,14 @@ class LiteralSecret:
 
     #: Its place in the parameters.
     place: str
-    #: Its name there: a variable, an option, a header.
+    #: The name of its variable, option or header.
     name: str
     value: str
 
     def advice(self, server_name: str) -> str:
         """Returns advice on how to move it to a variable, without the secret."""
         name = re.sub(r"\W+", "_", self.name, flags=re.ASCII).strip("_").upper()
-        if name != self.name:  # that of a header or an option
+        if name != self.name:  # the name of a header or an option
             name = f"{server_name.upper()}_{name}"
         return (
             f"{self.place} is a plain-text secret that cells can read in the generated package: ask the user to add "
@@ -36,7 +36,7 @@ class LiteralSecret:
 
 
 def literal_secrets(server: StdioParams | RemoteParams) -> list[LiteralSecret]:
-    """Returns the plain-text secrets in parameters, by their names and form; placeholders are not secrets."""
+    """Returns the plain-text secrets in parameters, recognized by name and form; placeholders are not secrets."""
     found = _of_process(server) if isinstance(server, StdioParams) else _of_remote(server)
     return [secret for secret in found if secret.value and not variables(secret.value)]
 

@@ -1,4 +1,4 @@
-"""Reads what a stdio server writes to stderr, and its launcher, such as the progress of downloads by npx and uvx."""
+"""Reads what a stdio server and its launcher write to stderr, such as the download progress of npx and uvx."""
 
 import re
 from collections.abc import Callable
@@ -7,29 +7,29 @@ from ipybox.mcp_client import process_guard
 from ipybox.support.child import StderrLines
 from ipybox.support.printable import printable
 
-#: Variables that make npm report each of its requests. Otherwise it reports a failed one only after its last attempt,
-#: later than any client waits.
+#: Variables that make npm report each of its requests. Otherwise it reports a failed request only after its last
+#: attempt, later than any client waits.
 NPM_VARIABLES = {"npm_config_loglevel": "http"}
 
-#: Lines of stderr that an error contains.
+#: Maximum lines of stderr in an error.
 STDERR_LINES = 10
 
 _FETCHED = re.compile(r"npm http (?:fetch|cache) (?:GET |POST )?(?:[23]\d\d )?(?:\S+@)?(?P<url>\w+://\S+) .*\d+ms\b.*")
 _UV = re.compile(r"(?:Downloading|Downloaded|Building|Built|Installed|Prepared|Resolved|Updating|Updated) \S.*")
 
-# Frames in tracebacks of Node and of Python (exception groups have bars before them), and the source below one.
+# Frames in tracebacks of Node and Python (with bars before them in exception groups), and the source below a frame.
 _NODE_FRAME = re.compile(
     r"\s+(?:at .*(?::\d+:\d+\)?|<anonymous>\)?)(?: \{)?|\.{3} \d+ lines matching cause stack trace \.{3})"
 )
 _PYTHON_FRAME = re.compile(r"[ |]*  File \".*\", line \d+")
 _PYTHON_SOURCE = re.compile(r"(?:[ |]*\|)?+ {4}")
 
-# As it is read.
+# As `StderrLines` delivers it.
 _REPORT = printable(process_guard.REPORT)
 
 
 class ServerStderr(StderrLines):
-    """Keeps what explains a failure of a server: no frames of tracebacks, and no downloads. `log` gets each line."""
+    """Keeps the lines that explain a server's failure, without traceback frames and downloads; `log` gets all lines."""
 
     def __init__(self, log: Callable[[str], None]):
         super().__init__("MCP server")
@@ -48,14 +48,14 @@ class ServerStderr(StderrLines):
                 self._lines.append(line)
 
     def _is_frame(self, line: str) -> bool:
-        """Tells whether a line is part of a frame: many of them would leave no room for the error itself."""
+        """Returns whether a line is part of a traceback frame; frames would leave no room for the error itself."""
         is_source = self._in_frame and _PYTHON_SOURCE.match(line) is not None
         self._in_frame = is_source or _PYTHON_FRAME.match(line) is not None
         return self._in_frame or _NODE_FRAME.fullmatch(line) is not None
 
 
 def is_progress(line: str) -> bool:
-    """Returns whether a line reports successful work, and so explains no failure."""
+    """Returns whether a line reports successful work, which explains no failure."""
     return _FETCHED.fullmatch(line) is not None or _UV.fullmatch(line.strip()) is not None
 
 

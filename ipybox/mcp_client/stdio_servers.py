@@ -1,8 +1,8 @@
-"""Starts stdio MCP servers so that they load no program, module or configuration that code can write.
+"""Hardens stdio MCP servers so that they load no program, module or configuration that code can write.
 
 A server runs with the user's permissions. Many programs prefer files in their working directory: Python imports modules
 from there, uv builds the project that it finds, npx runs `node_modules/.bin`. So a server starts in the workspace only
-if its launcher is known to load nothing from it; every other one starts in an empty directory. A `cwd` in the
+if its launcher is known to load nothing from it; all others start in an empty directory. A `cwd` in the
 registration, or a sandbox of its own as the command, overrides that.
 """
 
@@ -51,7 +51,7 @@ _RUNNERS = frozenset(
         *("env", "nice", "timeout", "srt", "java", "ruby", "perl", "php", "go", "cargo", "dotnet"),
     )
 )
-#: Those that get that program from an index.
+#: Runners that get the program from a package index.
 _PACKAGE_RUNNERS = frozenset(("npx", "uvx"))
 
 #: Options before the program: those without a value, and those with one.
@@ -66,20 +66,20 @@ _OPTIONS = {
     ),
     "node": (set[str](), set[str]()),
 }
-#: Packages that npm gets from a repository, and never from a directory: `github:owner/name`.
+#: Prefixes of packages that npm gets from a repository, never from a directory: `github:owner/name`.
 _NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
 
-#: Seconds that a shim gets to say which Python it runs.
+#: Seconds for a shim to report which Python it runs.
 _SHIM_TIMEOUT = 10.0
 
 
 def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioParams:
     """Returns parameters with which a server loads nothing that code can write.
 
-    Variables in the registration's `env` stay. May run a shim of Python, which takes a moment.
+    Variables in the registration's `env` take precedence. May run a Python shim, which takes a moment.
 
     Raises:
-        MCPServerError: If the server lies in such a place, or its relative paths can't work in an empty directory; the
+        MCPServerError: If code can write the server's program, or relative paths can't work in an empty directory; the
             message says what to change.
     """
     path = server.env.get("PATH") or host_path(places)
@@ -147,7 +147,7 @@ def risk(server: StdioParams, places: WritablePlaces) -> str | None:
 
 
 def _empty_directory(places: WritablePlaces) -> Path:
-    """Returns an empty directory with no parent that code can write, because some programs search the parents, too."""
+    """Returns an empty directory with no parent that code can write, because some programs also search the parents."""
     directory = empty_directory()
     return Path("/") if any(map(places.covers, (directory, *directory.parents))) else directory
 
@@ -178,7 +178,7 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
 
 
 def _head(words: Sequence[str]) -> tuple[int, bool]:
-    """Returns how many of the first arguments name a runner's program, and whether they do, with known options only."""
+    """Returns the number of arguments up to the program of a runner, and whether only known options precede it."""
     command, *arguments = words
     if _name(command) == "python":
         count = _python_flags(arguments)
@@ -211,7 +211,7 @@ def _is_shim(command: str) -> bool:
 
 
 def _is_script(word: str, places: WritablePlaces) -> bool:
-    """Whether a word is the path of a script that may run."""
+    """Returns whether a word is the path of a script that may run."""
     if not places.confined:
         return os.path.isfile(word)
     return os.path.isabs(word) and not places.covers(word)
@@ -242,14 +242,14 @@ def _behind_shim(python: str, path: str, directory: Path) -> str | None:
 
 
 def _has_safe_path(python: str) -> bool:
-    """Returns whether a Python obeys PYTHONSAFEPATH, as 3.11 and later do: its file is named after its version."""
+    """Returns whether a Python honors PYTHONSAFEPATH, as 3.11 and later do, judging by the version in its file name."""
     real = os.path.realpath(python)
     version = re.fullmatch(r"(?:python|pypy)3\.(\d+)t?", os.path.basename(real))
     return real == os.path.realpath(interpreter()) or (version is not None and int(version[1]) >= 11)
 
 
 def _runs_a_package(arguments: Sequence[str]) -> bool:
-    """Returns whether these arguments of uvx begin with known options and packages of an index."""
+    """Returns whether these arguments of uvx begin with known options and packages from an index."""
     head, is_known = _head(["uvx", *arguments])
     return is_known and not any(map(_is_relative, map(_value, arguments[:head])))
 

@@ -1,4 +1,4 @@
-"""Time limits of a connection that stop while a person, not the server, is waited for."""
+"""Time limits of a connection, which pause while ipybox waits for a person instead of the server."""
 
 import math
 from collections.abc import Generator
@@ -8,16 +8,16 @@ import anyio
 
 
 class TimeLimits:
-    """The limits of one connection, which must be there at the deadline, on anyio's clock."""
+    """The limits of one connection, which must be established by `deadline` on anyio's clock."""
 
     def __init__(self, deadline: float):
-        #: Is cancelled at the deadline.
+        #: Cancelled at the deadline.
         self.scope = anyio.CancelScope(deadline=deadline)
         self._limits = {self.scope}
 
     @contextmanager
     def limit(self, seconds: float) -> Generator[None]:
-        """A context that raises TimeoutError when it took too long, not counting what `paused` covers."""
+        """A context that raises TimeoutError when it takes too long, not counting the time in `paused`."""
         with anyio.fail_after(seconds) as limit:
             self._limits.add(limit)
             try:
@@ -27,7 +27,7 @@ class TimeLimits:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Stops the time limits while a person, not the server, is waited for."""
+        """A context that pauses the time limits while ipybox waits for a person."""
         began = anyio.current_time()
         stopped = {limit: limit.deadline for limit in self._limits}
         for limit in stopped:

@@ -1,6 +1,6 @@
 """The pipes to a stdio MCP server: one JSON-RPC message in each line, in both directions.
 
-It replaces the SDK's transport, which joins a long line again with each chunk and reads lines of any length, see
+It replaces the SDK's transport, which copies a long line again for each chunk and reads lines of any length, see
 dev/decisions/001-stdio-transport.md.
 
 The transport ends in this order, each step bounded, even if the application cancels it:
@@ -50,17 +50,17 @@ async def stdio_transport(
     on_noise: Callable[[str], None],
     on_end: Callable[[str | None], None],
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage], MemoryObjectSendStream[SessionMessage]]]:
-    """Starts a server and yields the stream of its messages and the one for messages to it.
+    """Starts a server and yields a stream of its messages and a stream for messages to it.
 
     Args:
-        command: The guard's command line, with that of the server.
+        command: The guard's command line, which includes the server's.
         env: The whole environment.
         cwd: The working directory.
         stderr: The server's stderr, by default the application's.
         check: Called with each line before it is parsed; raises an `ExcessError` if that costs too much.
         on_noise: Called with each line that is not a message.
-        on_end: Called when no message follows, unless the session has ended before: with None if the server has closed
-            its stdout or its stdin, or with the limit that a message exceeded.
+        on_end: Called when no more messages follow, unless the session has ended before: with None if the server closed
+            its stdout or stdin, or with the limit that a message exceeded.
 
     Raises:
         OSError: If the guard can't be started.
@@ -72,7 +72,7 @@ async def stdio_transport(
     with anyio.CancelScope(shield=True):  # asyncio loses a process whose start is cancelled: `support.tasks`
         await asyncio.wait([starting])
     process, protocol = starting.result()
-    # No `await` before the task group is entered: cancelled there, the process would stay.
+    # No `await` before the task group is entered: a cancellation there would leave the process running.
     assert protocol.stdin is not None
     assert protocol.stdout is not None
     received, messages = anyio.create_memory_object_stream[SessionMessage](0)
@@ -112,7 +112,7 @@ class _Protocol(SubprocessStreamProtocol):
 
 
 def _kill_session(session: int) -> None:
-    """Kills the processes of a guard that was killed, which would otherwise stay. They are in the guard's session."""
+    """Kills the processes in the session of a guard that was killed, which would otherwise keep running."""
     import psutil  # slow to import, and rarely needed
 
     for pid in psutil.pids():
@@ -185,7 +185,7 @@ async def _send(
                 stdin.write(f"{text}\n".encode())
                 await stdin.drain()
                 if stdin.is_closing():
-                    raise BrokenPipeError  # the server had closed it before, which drain() does not report
+                    raise BrokenPipeError  # the server closed it earlier, which drain() does not report
     except OSError:
         # The server may keep running, but would never answer a message that it can't read.
         on_end(None)

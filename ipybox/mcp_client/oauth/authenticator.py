@@ -1,13 +1,13 @@
 """Decides when ipybox signs in to a remote server, and with which of the SDK's flows.
 
-A request is sent with the stored access token. If that has expired, or the server rejects it, ipybox uses the tokens
-of another process that has renewed them, or else the refresh token, or else starts a new grant, if a person may be
-asked or is not needed (client credentials). Otherwise the request fails, and the server's challenge is stored: it
-answers the first request of the next connection that may ask a person. So registering a server again leads to a sign-in
-even if only some tools need one.
+Requests carry the stored access token. If it has expired, or the server rejects it, ipybox uses tokens that another
+process has renewed, or else the refresh token. Failing that, it starts a new grant if a person may be asked or is not
+needed (client credentials). Otherwise the request fails, and the server's challenge is stored: the next connection that
+may ask a person begins with it. So registering a server again leads to a sign-in even if only some tools need one.
 
-The flows' own requests use a separate client: no header of the parameters goes to an authorization server, and they
-time out. They go no nearer to this machine than the server is (`http.py`). Tokens go only to the server's origin.
+The flows' own requests use a separate client: headers from the parameters never go to an authorization server, and
+requests time out. They go no nearer to this machine than the server is (`http.py`). Tokens go only to the server's
+origin.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ logger = logging.getLogger(__name__)
 
 # Seconds for each request of a flow.
 _TIMEOUT = 30.0
-# Bytes of its response.
+# Maximum bytes of its response.
 _MAX_BYTES = 1 << 20
-# Characters of error messages from servers.
+# Maximum characters of an error message from a server.
 _MESSAGE_LENGTH = 500
 
 
 class Authenticator(httpx2.Auth):
-    """Signs the requests to one server, whose placeholders are replaced.
+    """Adds access tokens to the requests to one server, whose placeholders are replaced.
 
     Args:
-        sign_in: Shows a person where to sign in; None to ask no person.
-        waiting: Returns a context for the time that a person needs.
+        sign_in: Shows a person where to sign in; None to ask nobody.
+        waiting: Returns a context to enter while a person signs in.
         reach: Where the requests of a flow may go.
     """
 
@@ -72,11 +72,11 @@ class Authenticator(httpx2.Auth):
         return [*filter(None, values)]
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Signs a request, and again if the response requires it (the interface of the HTTP library)."""
+        """Adds a token to a request, and another one if the response requires it (the HTTP library's interface)."""
         if origin(request.url) != origin(httpx2.URL(self._url)):
             yield request
             return
-        if request.method == "DELETE":  # the end of a session, for which no person should be asked
+        if request.method == "DELETE":  # ends the session, for which nobody should be asked to sign in
             self._sign(request)
             yield request
             return
@@ -141,7 +141,7 @@ class Authenticator(httpx2.Auth):
             await self._sign_in_by_browser(self._sign_in, request, challenge)
 
     async def _sign_in_by_browser(self, sign_in: SignIn, request: httpx2.Request, challenge: Challenge) -> None:
-        # With aiohttp's server, which other connections do without.
+        # Imports aiohttp's server, which other connections don't need.
         from ipybox.mcp_client.oauth.callback import CallbackServer
 
         async with CallbackServer(self._params.redirect_uri) as callback:
@@ -178,7 +178,7 @@ class Authenticator(httpx2.Auth):
         self._file.write(self._grant)
 
     async def _drive(self, provider: OAuthClientProvider, request: httpx2.Request, challenge: Challenge | None) -> int:
-        """Runs the part of an SDK flow that is about tokens, and returns the status of the last response.
+        """Runs the part of an SDK flow that obtains tokens, and returns the status of the last response.
 
         The request that needs the token is not sent; `challenge` is the response to it, or None to run only the steps
         before it.
@@ -207,7 +207,7 @@ class Authenticator(httpx2.Auth):
                         return status
                     outgoing = await flow.asend(response)
         except OAuthFlowError as exc:
-            reason = printable(str(exc).partition("<")[0].strip())[:_MESSAGE_LENGTH]  # it may be followed by a page
+            reason = printable(str(exc).partition("<")[0].strip())[:_MESSAGE_LENGTH]  # an HTML page may follow
             raise SignInError(f"it requires a sign-in (HTTP 401), and the sign-in failed: {reason}") from exc
         except (httpx2.HTTPError, TimeoutError) as exc:
             raise SignInError(f"can't reach the authorization server: {str(exc) or 'no response'}") from exc
@@ -228,8 +228,8 @@ class Authenticator(httpx2.Auth):
         return OAuthClientProvider(self._url, metadata, _Memory(self._grant, self._known), show, answer, document)
 
     def _machine(self) -> OAuthClientProvider:
-        """Returns the provider of a client that needs no person."""
-        # These import cryptography, which takes longer than all the rest.
+        """Returns the provider for client credentials, which need no person."""
+        # These import cryptography, which takes longer than everything else.
         from mcp.client.auth.extensions.client_credentials import (
             ClientCredentialsOAuthProvider,
             PrivateKeyJWTOAuthProvider,
@@ -258,7 +258,7 @@ class Authenticator(httpx2.Auth):
         return PrivateKeyJWTOAuthProvider(self._url, memory, params.client_id, signer, issuer=params.issuer)
 
     def _sign(self, request: httpx2.Request) -> str | None:
-        """Signs a request, and returns its token."""
+        """Adds the access token to a request, and returns it."""
         token = self._grant.access_token
         request.headers.pop("Authorization", None)
         if token is not None:

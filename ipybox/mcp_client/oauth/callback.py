@@ -27,7 +27,7 @@ class CallbackServer:
     """Waits for the response to one authorization request; listens while its context is open.
 
     Args:
-        redirect_uri: An address of this machine, if the authorization server insists on one; else any free port.
+        redirect_uri: An address on this machine, if the authorization server requires one; by default any free port.
     """
 
     def __init__(self, redirect_uri: str | None = None):

@@ -21,7 +21,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthParams:
-    """How an authorization server knows ipybox; all fields are optional."""
+    """How ipybox identifies itself to an authorization server; all fields are optional."""
 
     #: `client_credentials` needs no person, but a secret or a key.
     grant: Grant = "authorization_code"
@@ -31,9 +31,9 @@ class OAuthParams:
     private_key: str | None = None
     #: The signing algorithm, as named in RFC 7518.
     signing_algorithm: str = "RS256"
-    #: The authorization server of the secret; no other server gets the secret.
+    #: The authorization server that registered the client; no other server gets the secret.
     issuer: str | None = None
-    #: Requested instead of the scopes that the server suggests, separated by spaces.
+    #: Scopes to request instead of those that the server suggests, separated by spaces.
     scope: str | None = None
     token_endpoint_auth_method: SecretMethod = "client_secret_basic"
     #: The URL of the client's published metadata, for a server that accepts this as its id.
@@ -73,7 +73,7 @@ def _problem(params: OAuthParams) -> str | None:
     if len(secrets) > 1:
         return "can't contain both 'client_secret' and 'private_key'"
     if secrets and not (params.client_id and params.issuer):
-        # Without it, the MCP server would choose the recipient of the secret.
+        # Without an issuer, the MCP server would choose the recipient of the secret.
         return "needs 'client_id' and 'issuer' along with a secret, so that only that issuer receives the secret"
     if machine and not secrets:
         return "needs 'client_secret' or 'private_key' for 'client_credentials'"

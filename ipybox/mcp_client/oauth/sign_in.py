@@ -1,4 +1,4 @@
-"""How a person is asked to sign in, by default in the user's browser: with `webbrowser`, which obeys `$BROWSER`.
+"""Asks a person to sign in, by default in the user's browser: with `webbrowser`, which honors `$BROWSER`.
 
 Cheap to import, unlike the rest of this package.
 """
@@ -29,8 +29,8 @@ class SignInError(Exception):
 async def open_in_browser(url: str) -> None:
     """Logs the address for a sign-in, and opens it in the user's browser if there is one."""
     logger.warning("sign in at %s", printable(url))
-    # In a process of its own: stdin and stdout are the wire of MCP, on which no browser may write. One in the terminal,
-    # which `webbrowser` takes where TERM is set, would have neither.
+    # In a separate process, because stdin and stdout carry MCP messages. Without TERM, because `webbrowser` could
+    # otherwise choose a text browser, which needs stdin and stdout.
     browser = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-c", _OPEN, url),
         stdin=asyncio.subprocess.DEVNULL,

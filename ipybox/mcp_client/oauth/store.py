@@ -1,8 +1,8 @@
 """Stored sign-ins: a file for each server and client, in the user's state directory.
 
-No workspace contains any of it, and the sandbox hides the directory. Files are replaced as a whole, so a reader finds
-the old or the new one. A process that refreshes a token holds the file's lock: most authorization servers accept a
-refresh token only once, and a second process would fail.
+The directory is outside every workspace, and the sandbox hides it. Files are replaced as a whole, so a reader finds
+either the old or the new one. A process that refreshes a token holds the file's lock: most authorization servers accept
+a refresh token only once, and a second process would fail.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ipybox.support.state import make_directory, state_dir
 
 logger = logging.getLogger(__name__)
 
-#: Seconds before its expiry at which a token is renewed, because a request may be in progress then.
+#: Seconds before its expiry at which a token is renewed, so that it doesn't expire while a request is in progress.
 _MARGIN = 10
 
 
@@ -42,7 +42,7 @@ class Challenge(BaseModel):
 
 
 class StoredGrant(BaseModel):
-    """The grant of a server and its authorization server."""
+    """The stored sign-in to a server, and the metadata needed to renew it."""
 
     #: The server's URL; the token is for no other one (RFC 8707).
     resource: str
@@ -53,7 +53,7 @@ class StoredGrant(BaseModel):
     client: OAuthClientInformationFull | None = None
     authorization_server: OAuthMetadata | None = None
     protected_resource: ProtectedResourceMetadata | None = None
-    #: A response to a call that needs a sign-in.
+    #: The response to an earlier call that needs a sign-in.
     challenge: Challenge | None = None
 
     @property
@@ -88,7 +88,7 @@ class GrantFile:
         self.path = state_dir() / "oauth" / f"{name}.json"
 
     def read(self) -> StoredGrant:
-        """Returns the grant, which is empty if there is no file, or if the file can't be read (which is logged)."""
+        """Returns the grant, or an empty one if there is no file, or if the file can't be read (which is logged)."""
         try:
             grant = StoredGrant.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
@@ -109,7 +109,7 @@ class GrantFile:
         """Waits until no other process refreshes the grant, and locks it."""
         self._make_directory()
         fd = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # On a thread, which a cancelled wait leaves behind: it ends with the other process's refresh.
+        # On a thread: if the wait is cancelled, the thread ends when the other process has refreshed the grant.
         locking = asyncio.get_running_loop().run_in_executor(None, fcntl.flock, fd, fcntl.LOCK_EX)
         try:
             await asyncio.shield(locking)
