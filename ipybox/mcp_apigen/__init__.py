@@ -8,12 +8,12 @@
     render/     the intermediate representation to source
     package/    the files of a package, its inputs, and how it replaces the existing one
 
-It connects to no server: `code_exec/registration` does, and has the package generated from the server's tools.
-`generate_mcp_sources` is exported here, too, and resolved on first use (PEP 562).
+It connects to no server: `code_exec/registration` does, and passes the server's tools to the generator. Its function
+`generate_mcp_sources` is also exported here, and resolved on first use (PEP 562).
 
-`schema/` and `render/` are pure. The text of a server may be hostile: it becomes literals and docstrings
-(`render/text`) and identifiers (`render/naming`), and gets into the source in no other way. Files in the package's
-place may be hostile, too: code in a kernel can write there.
+`schema/` and `render/` are pure. A server's text may be hostile: it enters the source only as literals, docstrings and
+comments (`render/text`) and as identifiers (`render/naming`). Existing files in the package's place may also be
+hostile, because code in a kernel can write there.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Generates the package of an MCP server's tools on disk; `generate_mcp_sources` calls it. It does not connect."""
+"""Generates the package for an MCP server's tools on disk, without a connection; `generate_mcp_sources` calls it."""
 
 import os
 from collections.abc import Generator
@@ -27,7 +27,7 @@ def generate_package(
     place: Path,
     untrusted_root: Path | None = None,
 ) -> ToolModules:
-    """Generates the package for these tools at `place`; `generate_mcp_sources` adds the connection."""
+    """Generates the package for these tools at `place`, unless an unchanged one is there."""
     sealed = seal(server_name, server_params, place.parent)
     origin = inputs_hash(server_name, server_params, sealed, tools)
     with _held(place, untrusted_root) as (parent, record):
@@ -49,7 +49,7 @@ def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
 
 
 def write_package(place: Path, files: dict[str, str], *, untrusted_root: Path | None = None) -> ToolModules:
-    """Writes a package of the files of `render_package` to `place`, as `generate_package` does."""
+    """Writes the files from `render_package` as a package to `place`, as `generate_package` does."""
     with _held(place, untrusted_root) as (parent, record):
         return _write(parent, record, place, files)
 

@@ -8,7 +8,7 @@ from ipybox.codeact.source import MAX_FILE, MAX_TOTAL
 from ipybox.mcp_apigen.package.manifest import MANIFEST, MAX_BYTES, Manifest, sha256_hex
 from ipybox.support.safe_directory import Directory
 
-#: Files and directories of a package, at most.
+#: Maximum number of files and directories in a package.
 MAX_NAMES = 20_000
 
 
@@ -26,7 +26,7 @@ class ExistingPackage:
 
     @property
     def intact(self) -> Manifest | None:
-        """The manifest, if all generated parts are unchanged, with any additions."""
+        """The manifest, if all generated text is unchanged, with or without additions."""
         if self.manifest is None:
             return None
         modules = (each.begins(self.contents.get(f"{name}.py", b"")) for name, each in self.manifest.modules.items())
@@ -34,15 +34,15 @@ class ExistingPackage:
         return self.manifest if all(modules) and all(others) else None
 
     def is_as_found(self, package: Directory, name: str) -> bool:
-        """Returns whether a file whose content was read has not been replaced or written since."""
+        """Returns whether a file was read, and has not been replaced or written since."""
         return self._states.get(name) == _state(package, name)
 
 
 def read_package(parent: Directory, name: str, new: Mapping[str, str]) -> ExistingPackage:
-    """Reads the files of a package, if there is one, that are recorded in it, or that will be written again.
+    """Reads the files of a package that its manifest records or that `new` replaces; empty if there is no package.
 
-    A file is skipped if it is not regular, exceeds its new content by `MAX_FILE` bytes, or all together by `MAX_TOTAL`.
-    More than `MAX_NAMES` files are a FileExistsError.
+    Skips files that are not regular, or exceed their new content by `MAX_FILE` bytes each or `MAX_TOTAL` together.
+    Raises a FileExistsError for more than `MAX_NAMES` files.
     """
     try:
         with parent.open(name) as package:

@@ -24,8 +24,8 @@ def render_package(
 ) -> dict[str, str]:
     """Returns the text of each file of a package, by the file's name.
 
-    Each tool needs a name of its own. One with an unusable schema gets a model that accepts everything, and a warning
-    in the log. `known` are the tools of modules that the package had before, see `module_names`.
+    Tool names must be distinct. A tool with an unusable schema gets a model that accepts everything, and a warning is
+    logged. `known` maps the modules of the package so far to their tools, see `module_names`.
     """
     # Functions of the application have no server.
     owner = f"Tools of the MCP server {server_name}" if server_params else "Functions of the application"

@@ -1,7 +1,7 @@
-"""Hashes of tools, of what their definitions say, and of all inputs of a package.
+"""Hashes of the meaning of tool definitions, and of all inputs of a package.
 
-They answer whether a server has changed a tool: changing a tool after it was trusted is a known attack. Some servers
-write a Python set into a schema, and list the same words in another order each time they start: only such an order is
+They show whether a server has changed a tool: changing a tool after it was trusted is a known attack. Some servers
+write Python sets into schemas, so that the order of words changes each time they start: only such reordering is
 ignored. If the inputs of a package are unchanged, nothing needs to be generated.
 """
 
@@ -25,7 +25,7 @@ _SCHEMA = {
 _SCHEMAS_BY_NAME = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 _SCHEMAS = {"allOf", "anyOf", "oneOf"}
 _VALUES = {"enum", "required", "type"}
-# Plain words only: paths, hosts, commands and options have other characters, too.
+# Plain words only: paths, hosts, commands and options contain other characters.
 _WORD = r"[^\W\d][\w-]*"
 _WORDS = re.compile(rf"{_WORD}(?:, ?{_WORD})+")
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -39,7 +39,7 @@ def inputs_hash(server_name: str, server_params: dict[str, Any], seal: str, tool
 
 @cache
 def _generator() -> str:
-    # The version is not enough: it is the same for many commits, all of which can be installed.
+    # The version is not enough: many commits share it, and any of them can be installed.
     package = Path(__file__).parents[2]
     sources = sorted(
         path for part in ("mcp_apigen", "guest/tools", "tool_exec") for path in (package / part).rglob("*.py")
@@ -49,7 +49,7 @@ def _generator() -> str:
 
 
 def meaning_hash(tool: ToolSpec) -> str | None:
-    """Returns a hash that two definitions share if they say the same; None if one is nested too deeply to tell."""
+    """Returns a hash that is equal for definitions with the same meaning; None if a definition is nested too deeply."""
     try:
         return _hash([tool.name, tool.description, _said(tool.input_schema), _said(tool.output_schema)])
     except RecursionError:
@@ -57,10 +57,10 @@ def meaning_hash(tool: ToolSpec) -> str | None:
 
 
 def _said(schema: Any) -> Any:
-    """Returns a schema in which each list that has no order is a sorted list of hashes.
+    """Returns a schema in which each list whose order means nothing is a sorted list of hashes.
 
-    Texts would be sorted again at each level. Only keywords of schemas count, not equal names of properties, or within
-    values such as defaults.
+    Hashes, because whole texts would be sorted again at each level. Only schema keywords count, not properties of the
+    same name, nor keys in values such as defaults.
     """
     if not is_object(schema):
         return schema
@@ -91,7 +91,7 @@ def _default(value: Any, schema: Schema) -> Any:
 
 
 def _is_of_sets(schema: Schema) -> bool:
-    """Returns whether all arrays that a schema allows are sets, also if they are one of several alternatives."""
+    """Returns whether all arrays that a schema or its alternatives allow are sets."""
     alternatives = [schema, *objects(schema.get("anyOf")), *objects(schema.get("oneOf"))]
     arrays = [each for each in alternatives if "array" in strings(mapping(each).get("type"))]
     return bool(arrays) and all(each.get("uniqueItems") is True for each in arrays)

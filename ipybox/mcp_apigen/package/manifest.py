@@ -1,4 +1,4 @@
-"""`.ipybox.json` in a package: its inputs, and its generated files.
+"""The manifest of a package, `.ipybox.json`: its tools, and hashes of its generated files.
 
 Code in a kernel can write it. So reading is bounded, and content of the wrong shape is ignored; the application's own
 record (`workspace.registrations`) shows whether it is authentic.
@@ -16,7 +16,7 @@ from ipybox.support.bounded_json import exceeds_value_limit
 MANIFEST = ".ipybox.json"
 #: Maximum bytes of a manifest: enough for 20,000 tools.
 MAX_BYTES = 8 * 1024**2
-# Shorter than file systems allow, because a module's name gets a suffix, and a file that is kept a longer one.
+# Shorter than file systems allow, because a module's name gets a suffix, and a kept file's name a longer one.
 _FileName = Annotated[str, StringConstraints(pattern=r"^[^/\x00]{1,200}$")]
 
 
@@ -27,9 +27,9 @@ class ModuleRecord(BaseModel):
 
     #: The tool's own name.
     tool: str
-    #: Hash of what the tool's definition says (`meaning_hash`); None if it is nested too deeply to tell.
+    #: Hash of the meaning of the tool's definition (`meaning_hash`); None if it is nested too deeply.
     meaning: str | None
-    #: Hash and bytes of the generated text; the rest of the file is additions.
+    #: Hash and length in bytes of the generated text; the rest of the file is additions.
     source: str
     length: NonNegativeInt
 
@@ -56,7 +56,7 @@ class Manifest(BaseModel):
         if exceeds_value_limit(data):
             return None
         try:
-            # Unlike pydantic's parser, this one takes tool names that have no UTF-8 form.
+            # Unlike pydantic's parser, this one accepts tool names that UTF-8 can't encode.
             return cls.model_validate(json.loads(data))
         except (ValueError, RecursionError):
             return None
@@ -72,5 +72,5 @@ class Manifest(BaseModel):
 
 
 def sha256_hex(data: bytes) -> str:
-    """Returns the hash as in manifests."""
+    """Returns a hash in the form used in manifests."""
     return hashlib.sha256(data).hexdigest()

@@ -1,10 +1,10 @@
-"""Merges the previous package into a new one: pure.
+"""Merges the previous package into a new one, in memory.
 
-Every existing file is accounted for, so that no work of users is lost. A module consists of generated text and the
-additions of users to it, such as an output parser's `ParseResult` and `run_parsed`: the text is replaced, and the
-additions move to the new module of the same tool. Nothing is executed or imported to tell them apart. All other files
-move into the new package unchanged, or under a hidden name if a generated file has or had their name: so do modules
-with additions whose tool is gone.
+Every existing file is accounted for, so that no user's work is lost. A module consists of generated text and users'
+additions, such as an output parser's `ParseResult` and `run_parsed`: the generated text is replaced, and the additions
+move to the new module of the same tool. Telling them apart executes and imports nothing. All other files move into the
+new package unchanged, or under a hidden name if a generated file has or had their name. Modules with additions whose
+tool is gone also get a hidden name.
 """
 
 import ast
@@ -20,7 +20,7 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST, Manifest, ModuleRecord,
 
 @dataclass(frozen=True)
 class MergedPackage:
-    """A new package, and the fate of the old one's files."""
+    """A new package, and what happens to the old one's files."""
 
     manifest: Manifest
     #: The new files, with the additions of the old ones.
@@ -55,7 +55,7 @@ def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
 def _sources(
     before: Manifest, manifest: Manifest, old: ExistingPackage
 ) -> Iterator[tuple[str, ModuleRecord | None, str | None]]:
-    """The old files that may have appended text, each with its record and the new module of the same tool."""
+    """Yields the old files that may contain additions, with their records and the new modules of the same tools."""
     free: dict[str, list[str]] = {}
     for module, record in manifest.modules.items():
         free.setdefault(record.tool, []).append(module)
@@ -75,8 +75,8 @@ def _sources(
 def split_additions(module: bytes, records: Collection[ModuleRecord]) -> tuple[bytes, bool]:
     """Returns the additions to a module, and whether the generated part is unchanged.
 
-    It is one of those that the records describe. If it was edited, the additions start after `run_async`, and are empty
-    if Python's parser doesn't find that.
+    An unchanged part matches one of the records. If it was edited, the additions start after `run_async`, and are empty
+    if Python's parser doesn't find that function.
     """
     for record in records:
         if record.begins(module):
@@ -89,7 +89,7 @@ def _split_after_run_async(module: bytes) -> tuple[bytes, bytes]:
     try:
         # Editors and version control change line ends.
         text = module.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-        # The first one: additions may define it again.
+        # The first definition: additions may contain another one.
         last = binding(_parse(text), "run_async")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return module, b""

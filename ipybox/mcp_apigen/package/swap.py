@@ -1,9 +1,9 @@
 """Replaces a package with another one: atomically, and keeping everything that was not generated.
 
-A package is written next to its place and then renamed: no process ever sees half a package, and an earlier error
-leaves the old one unchanged. Files that were generated are removed; everything else moves from the old directory into
-the new one, unread, without following links. A process that dies between the two renames leaves the old package in a
-hidden directory, from which the next one restores it.
+A package is written next to its place and then renamed: no process ever sees half a package, and an error before that
+leaves the old one unchanged. Generated files are removed; everything else moves from the old directory into the new
+one, unread, without following links. If a process dies between the two renames, the old package remains in a hidden
+directory, from which the next process restores it.
 """
 
 import errno
@@ -22,8 +22,8 @@ from ipybox.support.safe_directory import Directory
 
 #: Seconds after which a directory that another generation left behind can't be in use any more.
 STALE_AFTER = 600
-# Another generation of the same package, on another machine or in a container, costs one attempt; more than this is
-# no accident.
+# Each concurrent generation of the same package, on another machine or in a container, costs one attempt; more than
+# this is no accident.
 _ATTEMPTS = 100
 _OLD, _NEW = "old", "new"
 #: A line in each package of ipybox 0.9 and earlier, which have no manifest.
@@ -32,7 +32,7 @@ _BYTECODE = "__pycache__"
 
 
 def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: ExistingPackage) -> dict[str, str]:
-    """Puts the new package in its place, and returns the new names of the old one's files that got another name."""
+    """Puts the new package in its place, and returns the new names of renamed old files, by their old names."""
     # Hidden, and not an identifier: it can't be imported.
     with parent.scratch(f".{place.name}") as scratch, scratch.open(_NEW, create=True) as new:
         for name, data in renewal.files.items():
@@ -44,7 +44,7 @@ def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: Ex
 
 def check_generated(parent: Directory, place: Path) -> None:
     """Raises a FileExistsError if anything but a generated package is at `place`."""
-    for _ in range(_ATTEMPTS):  # another generation may just replace it
+    for _ in range(_ATTEMPTS):  # another generation may be replacing it
         if not _exists(parent, place.name) or _has_manifest(parent, place.name):
             return
     raise FileExistsError(_complaint(parent, place))
@@ -76,8 +76,8 @@ class _Move:
     def keep(self, old: Directory) -> None:
         names = old.names()
         for name in names:
-            with suppress(FileNotFoundError):  # it was removed since
-                # What was written since it was read is kept, too.
+            with suppress(FileNotFoundError):  # removed meanwhile
+                # Files that were written after they were read are kept.
                 discardable = name in self.renewal.discardable and self.previous.is_as_found(old, name)
                 if not discardable and name != _BYTECODE:
                     target = self._target(name, names)
@@ -93,7 +93,7 @@ class _Move:
         if name not in self.renewal.generated and not _exists(self.new, name):
             return name
         path = PurePath(name.lstrip("."))
-        # Not imported, or listed.
+        # Neither imported nor listed.
         hidden = (f".{path.stem}.old{number if number > 1 else ''}{path.suffix}" for number in count(1))
         return next(each for each in hidden if each not in names and not _exists(self.new, each))
 

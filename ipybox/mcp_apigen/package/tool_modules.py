@@ -14,11 +14,11 @@ class ToolModules(list[str]):
         unknown: Why the changes are unknown; empty if they are known.
         added: The modules of tools that the server did not have when the package was generated before.
         removed: Modules of tools that it no longer has.
-        changed: Modules of tools whose name, description or schema says something else than at the previous
-            registration. Another order that says nothing, such as that of `required`, is no change (`meaning_hash`).
+        changed: Modules of tools whose name, description or schema differs from the previous registration. Pure
+            reordering, for example of `required`, is not reported (`meaning_hash`).
         advice: Advice on the server's parameters, such as secrets in plain text, and on malformed tools.
-        kept: Edited generated files, and modules with a parser whose tool is gone, by their names: the hidden file next
-            to the modules that contains all of it.
+        kept: The hidden files that preserve edited generated files, and modules with a parser whose tool is gone, by
+            their original names.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ToolModules(list[str]):
         new: bool = False,
         unknown: str = "",
     ):
-        """Compares a package with the one that it replaces, if there was one; the same tools have not changed."""
+        """Compares a package with the one that it replaces, if there was one."""
         tools = package.modules
         super().__init__(tools)
         self.server_name = ""
@@ -41,7 +41,7 @@ class ToolModules(list[str]):
             old = before.modules
             self.added = tuple(name for name in tools if name not in old)
             self.removed = tuple(name for name in old if name not in tools)
-            # Without a hash it is unknown what a tool says. A module that now belongs to another tool has changed.
+            # Without a hash, a tool counts as changed. So does a module that now belongs to another tool.
             same = [(record.meaning, old[name].meaning, name) for name, record in tools.items() if name in old]
             self.changed = tuple(name for said, said_before, name in same if said is None or said != said_before)
         self.kept: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""The intermediate representation to the source of a tool's module, in pure steps: `module` uses all others."""
+"""Renders the intermediate representation as the source of a tool's module, in pure steps: `module` uses all others."""

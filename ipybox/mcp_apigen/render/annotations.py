@@ -48,7 +48,7 @@ class Annotator:
         if not self.sent and not item.required and not _admits_null(item.type):
             text += " | None"
         if self._forward:
-            # A string, in which type checkers expect no escapes.
+            # Forward references are strings, in which type checkers expect no escapes.
             if "\\" in text or ("'" in text and '"' in text):
                 self.uses &= before
                 self.uses.add("Any")
@@ -63,7 +63,7 @@ class Annotator:
             if len(line) <= LINE_LENGTH:
                 self.uses.add("Field")
                 return [line]
-        # Next to a default, an alias would be the name of the argument for type checkers.
+        # Type checkers would take an alias next to a default for the argument's name.
         lines = _assigned(f"    {name}: {self._annotated(text, limits, check)}", default, item)
         if max(map(len, lines)) <= LINE_LENGTH or not (check or limits):
             return lines
@@ -72,7 +72,7 @@ class Annotator:
         return [f"    {name}: Annotated[", *arguments, *_assigned("    ]", default, item)]
 
     def _default(self, item: ModelField) -> str:
-        """Returns the source of a field's default; empty if it must be given."""
+        """Returns the source of a field's default; empty if callers must give a value."""
         if item.required and not (self.sent and item.default):
             return ""
         if not self.sent:
@@ -132,7 +132,7 @@ def _field_call(arguments: Constraints, default: str = "") -> str:
 
 
 def _assigned(head: str, default: str, item: ModelField) -> list[str]:
-    """Returns the lines of a field with its default: one, if they fit."""
+    """Returns the lines of a field with its default: one line if it fits."""
     line = f"{head} = {default}" if default else head
     if len(line) <= LINE_LENGTH or not item.default:
         return [line]

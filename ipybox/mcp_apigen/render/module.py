@@ -13,13 +13,13 @@ from ipybox.mcp_apigen.schema.values import is_object, mapping, strings
 
 logger = logging.getLogger(__name__)
 
-#: Characters of a schema's JSON; a larger one costs each kernel too much, and its server checks arguments anyway.
+#: Maximum characters of a schema's JSON: a larger one costs each kernel too much, and servers check arguments anyway.
 _MAX_SCHEMA = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """The definition of a tool by an MCP server."""
+    """A tool as an MCP server defines it."""
 
     name: str
     description: str | None
@@ -28,9 +28,9 @@ class ToolSpec:
 
 
 def render_module(tool: ToolSpec, name: str) -> tuple[str, set[str], str | None]:
-    """Returns the text of a tool's module, under this name, and the names that it imports from its package.
+    """Returns the text of a tool's module, the names that it imports from its package, and a schema.
 
-    The third is the schema that arguments are also checked against, if types don't suffice.
+    The schema is the one that arguments are also checked against, or None if types suffice.
     """
     params, complete = _model(tool, "Params", tool.input_schema)
     schema = None if complete else _document(tool.input_schema)
@@ -43,7 +43,7 @@ def render_module(tool: ToolSpec, name: str) -> tuple[str, set[str], str | None]
 
 
 def _model(tool: ToolSpec, name: str, schema: Any) -> tuple[Model, bool]:
-    """Returns the model of a schema, and whether types express all that it says of arguments."""
+    """Returns the model of a schema, and whether types express all that it demands of arguments."""
     try:
         model, remarks, complete = parse(Resolver(schema), name)
     except (SchemaError, RecursionError) as exc:
@@ -57,9 +57,9 @@ def _model(tool: ToolSpec, name: str, schema: Any) -> tuple[Model, bool]:
 
 
 def _document(schema: Any) -> str | None:
-    """Returns the file that arguments are checked against, or None if it can't be or describes no arguments.
+    """Returns the file that arguments are checked against; None if the schema can't be written or allows no arguments.
 
-    Only the kernel checks whether it is well-formed, because a server could make that take hours.
+    Only the kernel checks whether the schema is well-formed, because a server could make that take hours.
     """
     if not is_object(schema) or not _admits_objects(schema):
         return None
@@ -71,6 +71,6 @@ def _document(schema: Any) -> str | None:
 
 
 def _admits_objects(schema: Any) -> bool:
-    # For arguments, a schema that doesn't would allow no call, which its author can't mean. Other results are text.
+    # An argument schema that doesn't would allow no call, which its author can't mean. Other results are text.
     kinds = strings(mapping(schema).get("type"))
     return not kinds or "object" in kinds

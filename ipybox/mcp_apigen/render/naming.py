@@ -17,15 +17,15 @@ _IN_CLASS_BODIES = {
 }  # fmt: skip
 _IN_MODULES = {"CLIENT", "CheckedInput", "Choice", "Output", "Input", "run", "run_async"}
 
-# Also the names that its class has by itself.
+# Includes the attributes of every generated class.
 _RESERVED_FIELDS = frozenset({*dir(CheckedInput), *dir(type(CheckedInput)), *_IN_CLASS_BODIES, "self"})
 _RESERVED_CLASSES = frozenset({*dir(builtins), *_IN_CLASS_BODIES, *_IN_MODULES})
-# Methods of strings are not among them: a member that is called `title` is worth more than they are.
+# String methods are not reserved: a member called `title` is worth more than the method.
 _RESERVED_MEMBERS = frozenset({"mro"})
 _RESERVED_FILES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
-#: Characters of a name, and bytes of a module's.
+#: Maximum characters of a name, and bytes of a module's name.
 _MAX_NAME = 80
-#: Digits that tell modules apart, if no more are needed.
+#: Minimum digits of a suffix that tells modules apart.
 _SUFFIX = 6
 
 
@@ -43,9 +43,9 @@ def package_name(server_name: str) -> str:
 def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[str]:
     """Returns module names for distinct tools, in the same order.
 
-    A tool keeps the module that it has or had, according to `known`, so that no import ever gets another tool. If
-    several new tools would get the same name, the tool with exactly that name gets it; the others get a suffix made of
-    their own name. So no name depends on the order of the tools, or on the number of those with a suffix.
+    A tool keeps the module that it has or had, according to `known`, so that no import ever gets a different tool. If
+    several new tools would get the same name, the tool with exactly that name gets it; the others get a suffix derived
+    from their own name. So names depend neither on the order of the tools nor on how many have a suffix.
     """
     bases = dict(zip(tool_names, map(_module_name, tool_names), strict=True))
     rivals = Counter(bases.values())
@@ -65,9 +65,9 @@ def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[
 
 
 def field_names(wire_names: Iterable[str]) -> dict[str, str]:
-    """Attribute names for properties; a name that is fine remains as it is."""
+    """Returns attribute names for properties, by their wire names; usable names are kept."""
     names = dict.fromkeys(wire_names, "")
-    # A renamed field must not take a name that another property has on the wire.
+    # A renamed field must not get the wire name of another property.
     taken = {*names}
     for name in names:
         names[name] = name if _is_usable(name, _RESERVED_FIELDS) else _renamed(name, "field", _RESERVED_FIELDS, taken)
@@ -75,7 +75,7 @@ def field_names(wire_names: Iterable[str]) -> dict[str, str]:
 
 
 def member_names(values: Iterable[str]) -> dict[str, str]:
-    """Names for the members of an enum, by their values."""
+    """Returns names for the members of an enum, by their values."""
     names = {value: value if _is_usable(value, _RESERVED_MEMBERS) else "" for value in values}
     taken = {*names.values()}
     for value, name in names.items():
@@ -85,9 +85,9 @@ def member_names(values: Iterable[str]) -> dict[str, str]:
 
 
 def class_name(hint: str, taken: set[str], prefix: str = "") -> str:
-    """A name for a class that the schema calls `hint`; claims it among those that are `taken`.
+    """Returns a name for a class that the schema calls `hint`, and adds it to `taken`.
 
-    Where the name is taken, it is tried with the prefix before it gets a number.
+    If the name is taken, the prefix is tried before a number.
     """
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", hint))
     name = "".join(word[0].upper() + word[1:] for word in words)[:_MAX_NAME]
@@ -107,7 +107,7 @@ def _module_name(tool_name: str) -> str:
     if name.startswith("_"):
         name = name.strip("_")
     name = name.encode()[:_MAX_NAME].decode(errors="ignore") or "tool"  # as file systems measure it
-    if not name.isidentifier():  # it starts with a digit, or with a mark that belongs to a letter
+    if not name.isidentifier():  # it starts with a digit or a combining mark
         name = f"tool_{name}"
     return f"{name}_" if keyword.iskeyword(name) or name in _RESERVED_FILES else name
 
@@ -119,7 +119,7 @@ def _with_suffix(base: str, tool_name: str, taken: Collection[str]) -> str:
 
 
 def _is_usable(name: str, reserved: frozenset[str]) -> bool:
-    # Python normalizes identifiers, so a name that is not normal would not be the one on the wire.
+    # Python normalizes identifiers, so a name that is not normalized would differ from the one on the wire.
     normal = name.isidentifier() and unicodedata.normalize("NFKC", name) == name
     fine = not keyword.iskeyword(name) and not name.startswith("_") and name not in reserved
     return normal and fine and len(name) <= _MAX_NAME

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-# The words of such descriptions, in addition to names.
+# Words that add nothing to the names.
 _EMPTY = {
     "a", "an", "and", "as", "at", "be", "by", "for", "from", "id", "identifier", "if", "in", "into", "is", "it", "list",
     "name", "number", "of", "on", "or", "pagination", "result", "results", "string", "that", "the", "this", "to",
@@ -22,7 +22,7 @@ def known_words(names: Iterable[str]) -> set[str]:
 
 
 def is_redundant(description: str, known: set[str]) -> bool:
-    """Returns whether all words of a description are known from names, or empty themselves."""
+    """Returns whether each word of a description occurs in a name or adds nothing."""
     if _SAYING.search(description):
         return False
     for word in map(str.lower, _WORD.findall(description)):

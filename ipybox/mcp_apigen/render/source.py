@@ -1,6 +1,6 @@
-"""A tool as the source of a module: what it does, its types, then `run` and `run_async`.
+"""Renders the source of a tool's module: its description, its types, then `run` and `run_async`.
 
-Short on purpose: agents read these modules, so what they cost is their size in tokens.
+The source is short on purpose: agents read these modules, and pay for every token.
 """
 
 import textwrap
@@ -29,7 +29,7 @@ _WIRE_NAME, _REQUIRED = attrgetter("wire_name"), attrgetter("required")
 def render_tool(
     tool_name: str, module: str, description: str, params: Model, result: Model | None
 ) -> tuple[str, set[str]]:
-    """The source of a tool's module, and the names that it imports of its package.
+    """Returns the source of a tool's module, and the names that it imports from its package.
 
     Without a result model, the tool returns text.
     """
@@ -39,7 +39,7 @@ def render_tool(
     if result:
         _define(result, sent, visited, is_sent=False)
     fields: dict[Definition, dict[str, str]] = {}
-    # A class that has the name of a field would be shadowed by it in the body of the field's class.
+    # In the body of its class, a field would shadow a class of the same name.
     taken = {"Params", "Result"}
     for each in sent:
         if isinstance(each, Model):
@@ -67,7 +67,7 @@ def render_tool(
 
 
 def _apart(parts: list[str]) -> Iterator[str]:
-    """The parts with empty lines before them: two around classes and functions, none between lines."""
+    """Yields the parts with empty lines before them: two around classes and functions, none between single lines."""
     blocks = ("class ", "@")
     for last, part in pairwise(["", *parts]):
         if part.startswith(blocks) or last.startswith(blocks):
@@ -77,7 +77,7 @@ def _apart(parts: list[str]) -> Iterator[str]:
 
 
 def _define(kind: Type, found: dict[Definition, bool], visited: set[Model], *, is_sent: bool) -> None:
-    """Adds all that gets a class, before what refers to it; only recursion makes references forward."""
+    """Adds everything that gets a class, before what refers to it; only recursion leads to forward references."""
     match kind:
         case ListType(item=inner) | DictType(value=inner) | UnenforcedType(meant=inner):
             _define(inner, found, visited, is_sent=is_sent)
@@ -115,13 +115,13 @@ def _enum(enum: EnumType, name: str) -> str:
 def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
     base = "Output" if not annotator.sent else "CheckedInput" if model.checked else "Input"
     annotator.uses.add(base)
-    # Results may grow.
+    # Servers may add fields to results.
     extra = ', extra="forbid"' if annotator.sent and model.forbid_extra else ""
     body = docstring(model.description, 4)
     if body and model.fields:
         body.append("")
     known = known_words([annotator.tool_name, *names])
-    # What must be given comes first.
+    # Fields that callers must give come first.
     for item in sorted(model.fields, key=lambda item: not item.required or item.default is not None):
         lines = annotator.field_lines(item, names[item.wire_name])
         if not is_redundant(item.description, known):
@@ -133,7 +133,7 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
 
 
 def _run(tool_name: str, module: str, params: Model, result: Model | None) -> str:
-    # What is checked, as defaults and schemas are, is not to be checked while it's imported.
+    # A default of `Params()` would check defaults and the schema when the module is imported.
     required = params.checked or any(map(_REQUIRED, params.fields))
     argument = "params: Params" if required else "params: Params = Params()"
     named = "" if tool_name == module else f"({quote(tool_name)})"
@@ -142,7 +142,7 @@ def _run(tool_name: str, module: str, params: Model, result: Model | None) -> st
 
 
 def render_imports(names: set[str]) -> list[str]:
-    """The lines that import names for the modules of a package."""
+    """Returns the lines that import names for the modules of a package."""
     lines: list[str] = []
     for source, known in _SOURCES.items():
         if names & known:

@@ -1,4 +1,4 @@
-"""Text of a schema as Python source: literals, docstrings, comments. Nothing else may carry it."""
+"""Renders a schema's text as Python source: literals, docstrings, comments. Nothing else may put it there."""
 
 import inspect
 import re
@@ -11,20 +11,20 @@ from ipybox.mcp_apigen.schema.values import elements, is_object, mapping
 LINE_LENGTH = 120
 _MAX_DOCSTRING = 10_000
 # Text in a comment that type checkers, linters, formatters and editors may treat as an instruction: nearly
-# all instructions have a colon, an equals sign or a bracket after a word, and many are found behind other text.
+# all instructions contain a colon, an equals sign or a bracket after a word, and many may follow other text.
 _DIRECTIVE = re.compile(
     r"""^\W | [#:=] | \w\[
       | \b(?:no(?:inspection|lint|pep8|qa|sec|semgrep|sonar) | lgtm | pragma | pyre | skipcq | sourcery)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# At the end of a line that was cut: words that say nothing without the next one, and punctuation.
+# At the end of a truncated line: words that say nothing without the next one, and punctuation.
 _DANGLING = re.compile(r"(?:[,;:]| (?:a|an|and|as|at|by|for|from|in|of|on|or|that|the|their|to|with|within))*$")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])?\s*")
 
 
 def quote(text: str) -> str:
-    """A string literal, in double quotes where that needs no escapes."""
-    # `repr` escapes whatever is not printable: control characters, lone surrogates, marks of direction.
+    """Returns a string literal, in double quotes where that needs no escapes."""
+    # `repr` escapes whatever is not printable: control characters, lone surrogates, directional marks.
     literal = repr(text)
     if '"' in text or not literal.startswith("'"):
         return literal
@@ -32,7 +32,7 @@ def quote(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A JSON value as a Python literal on one line."""
+    """Returns a JSON value as a Python literal on one line."""
     if isinstance(value, str):
         return quote(value)
     if is_object(value):
@@ -46,7 +46,7 @@ def literal(value: Any) -> str:
 
 
 def block(value: Any, prefix: str, suffix: str = ",", indent: int = 0) -> list[str]:
-    """Lines of `prefix`, a JSON value and `suffix`: one, if they fit."""
+    """Returns the lines of `prefix`, a JSON value and `suffix`: one line if it fits."""
     margin = " " * indent
     line = f"{margin}{prefix}{literal(value)}{suffix}"
     if len(line) <= LINE_LENGTH or not (mapping(value) or elements(value)):
@@ -61,7 +61,7 @@ def block(value: Any, prefix: str, suffix: str = ",", indent: int = 0) -> list[s
 
 
 def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
-    """Lines of a docstring; none for an empty text. Only what is wrapped is bounded."""
+    """Returns the lines of a docstring; none for an empty text. Only wrapped text is bounded."""
     if wrap and len(text) > _MAX_DOCSTRING:
         text = text[:_MAX_DOCSTRING] + "…"
     text = inspect.cleandoc(re.sub(r"\r\n?", "\n", text))
@@ -86,9 +86,9 @@ def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
 
 
 def commented(line: str, text: str) -> str | None:
-    """A line of code with a text as its comment; nothing, if the text does not fit or is not safe there.
+    """Returns a line of code with a text as its comment; None if the text does not fit or is not safe there.
 
-    Safe is what can't end the comment, and is no instruction to any tool that reads comments.
+    Safe text can't end the comment, and is no instruction to any tool that reads comments.
     """
     text = text.strip()
     whole = f"{line}  # {text}"
@@ -99,7 +99,7 @@ def commented(line: str, text: str) -> str | None:
 
 
 def summary(text: str, width: int) -> str:
-    """The first sentence of a description on one line of at most `width` characters."""
+    """Returns the first sentence of a description on one line of at most `width` characters."""
     paragraph = " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
     sentence = re.match(r".+?(?<!e\.g)(?<!i\.e)[.!?](?=\s+[^\sa-z]|$)", paragraph)
     line = sentence[0] if sentence else paragraph
@@ -117,7 +117,7 @@ def _escape(line: str) -> str:
             characters.append(character)
         elif unicodedata.category(character) == "Zs" or character == "\t":
             characters.append(" ")
-        elif unicodedata.category(character) == "Cs":  # half of a pair, which pydantic's docstrings can't hold
+        elif unicodedata.category(character) == "Cs":  # a lone surrogate, which pydantic's docstrings can't hold
             characters.append("\N{REPLACEMENT CHARACTER}")
         else:
             characters.append(repr(character)[1:-1])

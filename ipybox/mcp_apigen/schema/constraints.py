@@ -10,9 +10,9 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 from ipybox.mcp_apigen.schema.ir import Constraints
 from ipybox.mcp_apigen.schema.values import Schema, is_number
 
-_MAX_LENGTH = 2**31  # pydantic takes lengths as machine words
-_UNREADABLE = 2**64  # larger bounds are not for people, and checked with the schema
-#: Integers that JavaScript's numbers hold exactly; servers in it say so of each integer.
+_MAX_LENGTH = 2**31  # pydantic stores lengths as machine words
+_UNREADABLE = 2**64  # larger bounds help no reader; the kernel checks them with the schema
+#: The largest integer that JavaScript holds exactly: servers written in it declare this bound for each integer.
 _SAFE = 2**53 - 1
 _MAX_PATTERN = 500
 
@@ -36,7 +36,7 @@ OF_KIND: dict[str, set[str]] = {
 _OF_SOME_KIND = set[str]().union(*OF_KIND.values())
 #: Keywords that demand nothing with these values.
 _IDLE: Schema = {"minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False}
-#: Those of them that say what types say: the parts of arrays and objects.
+#: Keywords for the parts of arrays and objects, which types express.
 _PARTS = {"items", "properties", "required", "additionalProperties"}
 #: Keywords that demand something of any value.
 OF_ALL = {
@@ -46,8 +46,8 @@ OF_ALL = {
 #: All keywords that demand something.
 DEMANDING = {"type", *OF_ALL, *_OF_SOME_KIND}
 
-# Rust's expressions have nested sets and set operations in brackets, groups with flags, and letters after a
-# backslash that mean something else or nothing in ECMA 262, whose expressions JSON Schema's patterns are.
+# JSON Schema's patterns are ECMA 262 expressions. Rust's expressions, which pydantic uses, differ: they have nested
+# sets and set operations in brackets, groups with flags, and letters with another meaning after a backslash.
 _DIFFERENT = re.compile(
     r"""\(\?[^:]                           # anything but a plain non-capturing group
       | \\(?![pP]\{)[^bBdDwWsStnrfvux\W_]  # letters and digits with another meaning
@@ -60,24 +60,24 @@ _DIFFERENT = re.compile(
 
 
 def demands(schema: Schema, kinds: list[str]) -> set[str]:
-    """The keywords of a schema, other than `type`, that demand something of values of these kinds, or of all kinds."""
+    """Returns the keywords, except `type`, that demand something of values of these kinds; all if none are given."""
     said = schema.keys() & (OF_ALL | _OF_SOME_KIND)
     return said - _OF_SOME_KIND.difference(*map(OF_KIND.__getitem__, kinds)) if kinds else said
 
 
 def limiting(schema: Schema, kind: str) -> set[str]:
-    """The keywords that limit the values of a kind: all that demand something and say nothing of their parts."""
+    """Returns the keywords that limit the values of a kind: all that demand something, except of their parts."""
     return schema.keys() & OF_KIND[kind] - _PARTS - dict(_IDLE.items() & schema.items()).keys()
 
 
 def string_limits(schema: Schema) -> Constraints:
-    """Length and pattern of a string."""
+    """Returns the limits on a string's length, and its pattern."""
     pattern = usable_pattern(schema.get("pattern"))
     return size_limits(schema, "Length") + ((("pattern", pattern),) if pattern else ())
 
 
 def size_limits(schema: Schema, suffix: str) -> Constraints:
-    """The sizes that `min…` and `max…` of this suffix allow."""
+    """Returns the limits that the keywords `min…` and `max…` with this suffix set."""
     limits: list[tuple[str, int]] = []
     for name, keyword, least in (("min_length", f"min{suffix}", 1), ("max_length", f"max{suffix}", 0)):
         value = schema.get(keyword)
@@ -87,14 +87,14 @@ def size_limits(schema: Schema, suffix: str) -> Constraints:
 
 
 def at_most(limits: Constraints, size: int) -> Constraints:
-    """The same limits, with no more than `size` elements."""
+    """Returns the limits, reduced to at most `size` elements."""
     sizes = dict(limits)
     sizes["max_length"] = min(size, sizes.get("max_length", size))
     return tuple(sorted(sizes.items(), reverse=True))
 
 
 def number_limits(schema: Schema, *, integral: bool) -> Constraints:
-    """The bounds of a number, and the step of an integer."""
+    """Returns the bounds of a number, and the step of an integer."""
     limits: list[tuple[str, Any]] = []
     for name, keyword, rounded in (
         ("ge", "minimum", math.ceil),
@@ -113,7 +113,7 @@ def number_limits(schema: Schema, *, integral: bool) -> Constraints:
 
 
 def beyond_safe(limits: Constraints) -> Constraints | None:
-    """The limits of an integer beyond being safe in JavaScript; `None` if its bounds are not about that."""
+    """Returns an integer's limits besides JavaScript's safe range; None if its bounds don't express that range."""
     bounds = dict(limits)
     lower, upper = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
     if lower is None or upper is None or lower < -_SAFE or upper > _SAFE or _SAFE not in (-lower, upper):
@@ -122,7 +122,7 @@ def beyond_safe(limits: Constraints) -> Constraints | None:
 
 
 def usable_pattern(pattern: Any) -> str | None:
-    """`pattern` if pydantic can check it, else nothing: then the server alone does."""
+    """Returns `pattern` if pydantic can check it as ECMA 262 defines it, or else None."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_PATTERN or not pattern.isprintable():
         return None
     return pattern if not _DIFFERENT.search(pattern) and _compiles(pattern) else None

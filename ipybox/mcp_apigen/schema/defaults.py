@@ -1,4 +1,4 @@
-"""The defaults of properties that a schema requires: generated code sends them, so that callers need not give them."""
+"""Defaults of properties that a schema requires: generated code sends them, so callers may omit the properties."""
 
 import json
 from typing import Any
@@ -18,16 +18,16 @@ from ipybox.mcp_apigen.schema.ir import (
 )
 from ipybox.mcp_apigen.schema.values import Schema, can_be_written, elements, is_among, is_of_kind
 
-#: Characters of its JSON. A longer one costs readers of a module too much, and must be given.
+#: Maximum characters of a default's JSON. A longer one costs readers of a module too much, and is not used.
 _MAX_TEXT = 1000
 
 
 def default_of(schemas: list[Schema], kind: Type, *, nested: bool) -> DefaultValue | None:
-    """Returns the first default of equivalent schemas, or `None` if the property must be given nevertheless.
+    """Returns the first default of equivalent schemas, or None if callers must still give the property.
 
-    It must be given if the default has another type, which is compared roughly because the kernel checks it again, or
-    can't be written in Python. The same holds for objects with named properties: their own defaults could be endless.
-    A constant within an object must be given, too, because it tells alternatives apart.
+    They must if the default has another type (compared only roughly, because the kernel checks it again), can't be
+    written in Python, or is an object with named properties, whose own defaults could be endless. They must also give a
+    constant within an object, because it tells alternatives apart.
     """
     for schema in schemas:
         if "default" in schema:

@@ -1,7 +1,7 @@
 """The intermediate representation of a JSON Schema, as far as Python's types can express it.
 
-The parser builds the tree, the renderer reads it. Names are unchanged: only `naming` makes identifiers of them, only
-`text` literals.
+The parser builds the tree, the renderer reads it. Names are unchanged: only `naming` turns them into identifiers, and
+only `text` into literals.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class LiteralType:
 
 @dataclass(frozen=True, slots=True)
 class ConstantType:
-    """One of several JSON values of which `typing.Literal` can't hold at least one."""
+    """One of several JSON values, at least one of which `typing.Literal` can't hold."""
 
     values: tuple[Any, ...]
 
@@ -84,7 +84,7 @@ class Model:
     description: str = ""
     fields: "list[ModelField]" = field(default_factory=list["ModelField"])
     forbid_extra: bool = False
-    #: Whether its schema says more than its types, and is checked, too.
+    #: Whether values are also checked against the schema, because it demands more than the types.
     checked: bool = False
 
 

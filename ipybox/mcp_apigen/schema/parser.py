@@ -1,8 +1,8 @@
-"""JSON Schema (draft 4 to 2020-12) to the intermediate representation.
+"""Converts JSON Schema (draft 4 to 2020-12) to the intermediate representation.
 
-Types express at most what the schema does: constraints that Python's types or pydantic can't express exactly are
-omitted here. So types never reject a value that the schema allows. The parser notes whether it had to omit anything,
-because the schema itself is then checked, too; in doubt it did, and at worst a check is made twice.
+Constraints that Python's types or pydantic can't express exactly are omitted here, so types never reject a value that
+the schema allows. The parser records whether it omitted anything, because values are then also checked against the
+schema itself. When in doubt, it assumes that it did: at worst, a check is made twice.
 """
 
 import json
@@ -45,9 +45,9 @@ _MAX_NOTE = 100
 
 
 def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
-    """Returns the model of an object schema, remarks on what is not understood, and whether types express all of it.
+    """Returns the model of an object schema, remarks on unresolved references, and whether types express all of it.
 
-    A schema that is too large where it refers to itself, or not one of objects, is a SchemaError.
+    Raises a SchemaError if the schema doesn't describe an object, or its recursive part is too large.
     """
     schema = resolver.flat(resolver.root)
     kinds = strings(schema.get("type"))
@@ -61,7 +61,7 @@ def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
 class _SchemaParser:
     def __init__(self, resolver: Resolver):
         self.remarks: list[str] = []
-        #: Whether the types so far refuse all that the schema refuses.
+        #: Whether the types so far reject all that the schema rejects.
         self.exact = True
         self._resolver = resolver
         self._models: dict[int, Model] = {}
@@ -108,7 +108,7 @@ class _SchemaParser:
         if len(kinds) == 1:
             return self._of_kind(kinds[0], schema, hint, depth)
         if not kinds:
-            # Whatever such a schema demands, it demands only of values that happen to be of the type.
+            # Without `type`, the keywords restrict only values that happen to be of their kind.
             kinds = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
             return union([UnenforcedType(self._of_kind(kind, schema, hint, depth)) for kind in kinds], hint)
         return union([self._of_kind(kind, schema, hint, depth) for kind in kinds], hint)
@@ -126,7 +126,7 @@ class _SchemaParser:
         return union(options, hint)
 
     def _are_disjoint(self, branches: list[Any]) -> bool:
-        """Returns whether no value satisfies two branches: all of other types, or choices among other strings."""
+        """Returns whether no value satisfies two branches, because their types differ, or the strings they list."""
         kinds = [set(strings(self._flat(mapping(branch)).get("type"))) for branch in branches]
         widened = [each | {"integer", "number"} if each & {"integer", "number"} else each for each in kinds]
         if all(kinds) and all(left.isdisjoint(right) for left, right in combinations(widened, 2)):
@@ -135,7 +135,7 @@ class _SchemaParser:
         return all(map(_texts, branches)) and len(values) == len(set(values))
 
     def _limits(self, kind: str, schema: Schema, limits: Constraints) -> Constraints:
-        """Returns the limits of values of a kind, and notes whether the schema demands more of them."""
+        """Returns these limits of values of a kind, and records whether the schema demands more of such values."""
         self.exact &= len(limits) == len(limiting(schema, kind))
         return limits
 
@@ -163,7 +163,7 @@ class _SchemaParser:
         self.exact = False
         if len(positions) > _MAX_OPTIONS:
             return ListType(ANY, limits)
-        # A tuple in JSON may be shorter than its description, so it's a list of what occurs at any position.
+        # A JSON tuple may be shorter than its schema, so it becomes a list of the types at all positions.
         rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
         options = [self._type(item, hint, depth + 1) for item in positions]
         if rest is False:
@@ -199,7 +199,7 @@ class _SchemaParser:
         self.exact &= required <= properties.keys() and schema.get("additionalProperties", True) in (True, False, {})
         self.exact &= isinstance(schema.get("required", []), list)
         for name, value in properties.items():
-            if value is False or not is_text(name):  # `false` says that the property must not be there
+            if value is False or not is_text(name):  # `false` forbids the property
                 self.exact = False
                 continue
             kind = self._type(value, name, depth + 1)
@@ -212,9 +212,9 @@ class _SchemaParser:
         return model
 
     def _properties(self, schema: Schema, *, open_ended: bool) -> tuple[dict[str, Any], set[str], set[str]]:
-        """The properties that a schema and its alternatives name, those it requires in any case, and those left open.
+        """Returns the properties that a schema and its alternatives name, and which are always required or left open.
 
-        The latter are named only by alternatives, and another alternative allows them to be anything.
+        A property is left open if only alternatives name it, and another alternative allows it to be anything.
         """
         properties = dict(mapping(schema.get("properties")))
         required = _required(schema)
@@ -238,7 +238,7 @@ class _SchemaParser:
         return properties, required, left_open
 
     def _documentation(self, schema: Any, shown: DefaultValue | None) -> str:
-        """The property's description, with the default and the constraints that its code doesn't show."""
+        """Returns the property's description, with the default and constraints that its code doesn't show."""
         if not is_object(schema):
             return ""
         flat = self._flat(schema)
@@ -262,29 +262,29 @@ class _SchemaParser:
 
 
 def description_of(schema: Schema) -> str:
-    """The schema's description, or nothing."""
+    """Returns the schema's description, or an empty text."""
     text = schema.get("description")
     return text.strip() if isinstance(text, str) else ""
 
 
 def _kinds(schema: Schema) -> list[str]:
-    """The kinds of values that a schema allows; none, if it doesn't say or uses words of its own."""
+    """Returns the kinds of values that a schema allows; none if it names no kinds or unknown ones."""
     kinds = strings(schema.get("type"))
     return kinds if OF_KIND.keys() >= {*kinds} and len(kinds) >= len(elements(schema.get("type"))) else []
 
 
 def _texts(branch: Any) -> list[str]:
-    """The values of a branch that is nothing but a choice among strings."""
+    """Returns the values of a branch that only lists strings."""
     values = [mapping(branch).get("const"), *elements(mapping(branch).get("enum"))]
     values = [value for value in values if value is not None]
     return strings(values) if all(isinstance(value, str) for value in values) else []
 
 
 def _required(schema: Schema) -> set[str]:
-    # In draft 3 it was a flag of the property.
+    # In draft 3, `required` was a flag of the property.
     return set(strings(schema["required"])) if isinstance(schema.get("required"), list) else set()
 
 
 def _is_closed(schema: Schema) -> bool:
-    """Whether objects that satisfy a schema have no other properties than those it names."""
+    """Returns whether a schema forbids properties that it doesn't name."""
     return schema.get("additionalProperties") is False and not mapping(schema.get("patternProperties"))

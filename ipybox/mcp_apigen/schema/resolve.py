@@ -1,6 +1,6 @@
-"""Plain schemas of nested ones: sizes are bounded, `$ref` is followed, `allOf` merged, nothing is fetched.
+"""Flattens nested schemas: follows `$ref`, merges `allOf`, bounds sizes, and fetches nothing.
 
-Only pointers into the same schema (`#/$defs/x`) are followed. What an `$id` or an anchor names is left to the kernel,
+Only pointers into the same schema (`#/$defs/x`) are followed. References by `$id` or anchor are left to the kernel,
 which checks the whole schema.
 """
 
@@ -13,17 +13,17 @@ from urllib.parse import unquote
 from ipybox.mcp_apigen.schema.constraints import DEMANDING
 from ipybox.mcp_apigen.schema.values import Schema, elements, is_number, is_object, mapping, objects, strings
 
-#: Beyond these a schema is no description of arguments but an attack, or hopeless to read as Python.
+#: Beyond these limits, a schema is not a description of arguments but an attack, or hopeless to read as Python.
 MAX_DEPTH = 64
 MAX_NODES = 20_000
 MAX_CHARS = 1_000_000
 
-# Longer chains of references are taken for circles; each link costs three frames of Python's stack.
+# Longer chains of references count as cycles; each link costs three frames of Python's stack.
 _MAX_CHAIN = 32
 _MAX_MERGED = 200_000
 
 _DEFINITIONS = ("$defs", "definitions", "schemas")
-# Keywords that demand nothing of JSON Schema's own, but change a property's type or description.
+# Keywords that demand nothing in JSON Schema, but change a property's type or description.
 _SAYING = {"format", "nullable"}
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
@@ -34,27 +34,27 @@ class SchemaError(ValueError):
 
 
 class UnresolvedReference(SchemaError):
-    """A `$ref` is no pointer into its own schema, dangling, or refers to nothing but itself."""
+    """A `$ref` is not a pointer into its own schema, is dangling, or refers only to itself."""
 
 
 class Resolver:
-    """Answers what a schema says when its references and `allOf` are taken into account."""
+    """Resolves the references and `allOf` of a schema."""
 
     def __init__(self, root: Any):
-        """Measures the schema; a SchemaError says that it is no object, or exceeds the limits of this module."""
+        """Measures the schema; raises a SchemaError if it is not an object or exceeds this module's limits."""
         if not is_object(root):
             raise SchemaError("the schema is not a JSON object")
         self.root = root
         #: Until draft 7, keywords next to a `$ref` are ignored.
         self.ref_alone = re.search("draft-0[3467]", str(root.get("$schema", ""))) is not None
-        # Schemas below one with an id of its own, where pointers start.
+        # Schemas in one with its own `$id`, where their pointers would start.
         self._apart: set[int] = set()
         #: The identities of the parts of the original schema.
         self.written: set[int] = set()
-        #: Those of flat schemas that say in one what several demand, possibly less.
+        #: The identities of flat schemas that combine several, and possibly demand less.
         self.merged: set[int] = set()
         self._measure()
-        # Results are kept by identity: recursion is recognized by it, and no id is used twice.
+        # Results are cached by identity, which reveals recursion; `_kept` keeps ids from being reused.
         self._flat: dict[int, Schema] = {}
         self._kept: list[Any] = []
         self._both: dict[tuple[int, int], Schema] = {}
@@ -63,9 +63,9 @@ class Resolver:
         self._work = 0
 
     def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
-        """Returns an equivalent schema without reference and `allOf`; the same object for the same schema.
+        """Returns an equivalent schema without `$ref` and `allOf`; the same object for the same schema.
 
-        A reference that is remote, dangling or refers to itself is an UnresolvedReference.
+        Raises an UnresolvedReference for a reference that is remote, dangling or refers to itself.
         """
         key = id(schema)
         if key in trail or len(trail) > _MAX_CHAIN:
@@ -99,7 +99,7 @@ class Resolver:
         return flat
 
     def narrowed(self, schema: Schema, keyword: str, branch: Any) -> Any:
-        """What satisfies a schema and one of the alternatives that it lists under `keyword`."""
+        """Returns a schema for values that satisfy both a schema and one of its alternatives under `keyword`."""
         key = (id(schema), id(branch))
         if key not in self._both:
             rest = {name: schema[name] for name in schema if name in DEMANDING and name != keyword}
@@ -117,7 +117,7 @@ class Resolver:
         return bool(kinds) and set(kinds) <= set(strings(rest["type"]))
 
     def target(self, schema: Schema) -> Schema:
-        """Returns the schema that another one's `$ref` names; otherwise, it is an UnresolvedReference."""
+        """Returns the schema that another one's `$ref` points to, or raises an UnresolvedReference."""
         reference = str(schema["$ref"])
         start, *names = reference.split("/")
         found: Any = self.root if start == "#" and id(schema) not in self._apart else None
@@ -188,7 +188,7 @@ class Resolver:
             elif is_object(value):
                 chars += sum(map(len, map(str, value)))
                 name = "" if self.ref_alone and "$ref" in value else value.get("$id")
-                # Until draft 7, a fragment alone was what `$anchor` is since.
+                # Until draft 7, an `$id` that was only a fragment meant what `$anchor` means now.
                 if depth > 0 and isinstance(name, str) and name[:1] not in ("", "#"):
                     apart = True
                 if apart:

@@ -20,7 +20,7 @@ MAX_VALUES = 256
 
 
 def union(options: list[Type], hint: str) -> Type:
-    """One type for the values of several; string constants among them become one enum named after `hint`."""
+    """Returns one type for the values of several; string constants among them become one enum named after `hint`."""
     if any(isinstance(option, UnenforcedType) for option in options):
         meant = union([option.meant if isinstance(option, UnenforcedType) else option for option in options], hint)
         return ANY if meant == ANY else UnenforcedType(meant)
@@ -40,7 +40,7 @@ def union(options: list[Type], hint: str) -> Type:
 
 
 def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
-    """The type of the values of an `enum` or `const`, as far as they are of the kinds that `type` allows."""
+    """Returns the type of those values of an `enum` or `const` that are of the kinds that `type` allows."""
     if len(values) > MAX_VALUES:
         unlisted = [Scalar(kind) for kind in ("string", "integer", "number", "boolean", "null") if kind in kinds]
         return union([*unlisted], hint) if len(unlisted) == len(kinds) else ANY
@@ -62,7 +62,7 @@ def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
 
 
 def _join_choices(options: list[Type], hint: str) -> list[Type]:
-    """Strings are often listed as `oneOf` constants, to give each a title: they are one enum nevertheless."""
+    """Joins strings that are listed as `oneOf` constants, often to give each a title, into one enum."""
     values: list[str] = []
     choices = 0
     rest: list[Type] = []

@@ -9,7 +9,7 @@ Schema = dict[str, Any]
 
 
 def is_object(value: Any) -> TypeGuard[Schema]:
-    """Whether `value` is a JSON object: schemas can be booleans too, and malformed ones anything."""
+    """Returns whether `value` is a JSON object: schemas can also be booleans, and malformed ones anything."""
     return isinstance(value, dict)
 
 
@@ -45,12 +45,12 @@ def is_of_kind(value: Any, kinds: Collection[str]) -> bool:
 
 
 def is_among(value: Any, values: Iterable[Any]) -> bool:
-    """Returns whether a value equals another, including its type."""
+    """Returns whether a value equals one of several, including its type."""
     return any(type(value) is type(other) and value == other for other in values)
 
 
 def can_be_written(value: Any) -> bool:
-    """Returns whether Python and pydantic can hold a JSON value: not infinity, NaN and lone surrogates."""
+    """Returns whether Python and pydantic can hold a JSON value: not infinity, NaN or lone surrogates."""
     try:
         return is_text(json.dumps(value, allow_nan=False, ensure_ascii=False))
     except ValueError:
@@ -58,20 +58,20 @@ def can_be_written(value: Any) -> bool:
 
 
 def mapping(value: Any) -> Schema:
-    """`value`, if it is a JSON object."""
+    """Returns `value` if it is a JSON object, or else an empty one."""
     return value if is_object(value) else {}
 
 
 def elements(value: Any) -> list[Any]:
-    """The elements of an array."""
+    """Returns the elements of an array."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def objects(value: Any) -> list[Schema]:
-    """The objects among the elements of an array."""
+    """Returns the objects among the elements of an array."""
     return [item for item in elements(value) if is_object(item)]
 
 
 def strings(value: Any) -> list[str]:
-    """A string, or those among the elements of an array."""
+    """Returns a string as a list, or the strings among the elements of an array."""
     return [item for item in ([value] if isinstance(value, str) else elements(value)) if isinstance(item, str)]
