@@ -33,7 +33,7 @@ def generate_package(
     with _held(place, untrusted_root) as (parent, record):
         previous = read_package(parent, place.name, {})
         manifest = previous.intact
-        if manifest and origin and record.origin == origin and not _doubt(previous, record):
+        if manifest and origin and record.origin == origin and not _distrust_reason(previous, record):
             return ToolModules(manifest, manifest)
         files = render_package(server_name, server_params, tools, sealed, record.modules)
         return _write(parent, record, place, files, origin or "", sealed)
@@ -61,7 +61,7 @@ def _write(
     clean_up(parent, place)
     previous = read_package(parent, place.name, files)
     renewal = merge(files, previous)
-    unknown = _doubt(previous, record)
+    unknown = _distrust_reason(previous, record)
     modules = ToolModules(
         renewal.manifest, None if unknown else previous.manifest, new=not previous.names, unknown=unknown
     )
@@ -85,7 +85,7 @@ def _held(place: Path, untrusted_root: Path | None) -> Generator[tuple[Directory
             yield parent, record
 
 
-def _doubt(previous: ExistingPackage, record: Registration) -> str:
+def _distrust_reason(previous: ExistingPackage, record: Registration) -> str:
     """Returns why the existing manifest can't be trusted; empty if it can, or if there was no package."""
     if not previous.names:
         return ""

@@ -33,7 +33,7 @@ class ExistingPackage:
         others = (sha256_hex(self.contents.get(name, b"")) == known for name, known in self.manifest.files.items())
         return self.manifest if all(modules) and all(others) else None
 
-    def is_as_found(self, package: Directory, name: str) -> bool:
+    def is_unchanged(self, package: Directory, name: str) -> bool:
         """Returns whether a file was read, and has not been replaced or written since."""
         return self._states.get(name) == _state(package, name)
 

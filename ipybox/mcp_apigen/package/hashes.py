@@ -51,12 +51,12 @@ def _generator() -> str:
 def meaning_hash(tool: ToolSpec) -> str | None:
     """Returns a hash that is equal for definitions with the same meaning; None if a definition is nested too deeply."""
     try:
-        return _hash([tool.name, tool.description, _said(tool.input_schema), _said(tool.output_schema)])
+        return _hash([tool.name, tool.description, _normalized(tool.input_schema), _normalized(tool.output_schema)])
     except RecursionError:
         return None
 
 
-def _said(schema: Any) -> Any:
+def _normalized(schema: Any) -> Any:
     """Returns a schema in which each list whose order means nothing is a sorted list of hashes.
 
     Hashes, because whole texts would be sorted again at each level. Only schema keywords count, not properties of the
@@ -64,33 +64,33 @@ def _said(schema: Any) -> Any:
     """
     if not is_object(schema):
         return schema
-    said: Schema = {}
+    normalized: Schema = {}
     for keyword, value in schema.items():
         if keyword == "default":
             value = _default(value, schema)
         elif keyword in _SCHEMAS and isinstance(value, list):
-            value = sorted(map(_hash, map(_said, elements(value))))
+            value = sorted(map(_hash, map(_normalized, elements(value))))
         elif keyword in _VALUES and isinstance(value, list):
             value = sorted(map(_hash, elements(value)))
         elif keyword in _SCHEMA:
-            value = _said(value)
+            value = _normalized(value)
         elif keyword in _SCHEMAS_BY_NAME and is_object(value):
-            value = dict(zip(value, map(_said, value.values()), strict=True))
-        said[keyword] = value
-    return said
+            value = dict(zip(value, map(_normalized, value.values()), strict=True))
+        normalized[keyword] = value
+    return normalized
 
 
 def _default(value: Any, schema: Schema) -> Any:
     if isinstance(value, str) and _WORDS.fullmatch(value):
         return ",".join(sorted(re.split(", ?", value)))
-    if isinstance(value, list) and _is_of_sets(schema):
+    if isinstance(value, list) and _allows_only_sets(schema):
         return sorted(map(_hash, elements(value)))
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return cast(Any, value)
 
 
-def _is_of_sets(schema: Schema) -> bool:
+def _allows_only_sets(schema: Schema) -> bool:
     """Returns whether all arrays that a schema or its alternatives allow are sets."""
     alternatives = [schema, *objects(schema.get("anyOf")), *objects(schema.get("oneOf"))]
     arrays = [each for each in alternatives if "array" in strings(mapping(each).get("type"))]

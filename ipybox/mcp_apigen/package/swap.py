@@ -78,7 +78,7 @@ class _Move:
         for name in names:
             with suppress(FileNotFoundError):  # removed meanwhile
                 # Files that were written after they were read are kept.
-                discardable = name in self.renewal.discardable and self.previous.is_as_found(old, name)
+                discardable = name in self.renewal.discardable and self.previous.is_unchanged(old, name)
                 if not discardable and name != _BYTECODE:
                     target = self._target(name, names)
                     old.rename(name, self.new, target)
