@@ -76,7 +76,7 @@ class Reach:
     def __init__(self, url: str, trusted: str | None = None):
         self._host = httpx2.URL(url).host
         self._trusted = None if trusted is None else origin(httpx2.URL(trusted))
-        # The farthest zone that the server was connected to in.
+        # The farthest zone of any connection to the server.
         self._zone: Zone | None = None
 
     def learn(self, zone: Zone) -> None:

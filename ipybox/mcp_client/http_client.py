@@ -189,13 +189,13 @@ def http_reason(response: httpx2.Response) -> str:
 
 
 def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaitable[bytes]]) -> None:
-    async def rewrite_calmed(event: bytes) -> bytes:
-        return await rewrite(calmed(event))
+    async def rewrite_with_minimum_retry(event: bytes) -> bytes:
+        return await rewrite(with_minimum_retry(event))
 
-    cast(BoundedStream, response.stream).rewrite = rewrite_calmed  # set by the event hooks
+    cast(BoundedStream, response.stream).rewrite = rewrite_with_minimum_retry  # set by the event hooks
 
 
-def calmed(event: bytes) -> bytes:
+def with_minimum_retry(event: bytes) -> bytes:
     """Returns an event with which the SDK waits 100 ms or longer to reopen an event stream; it accepts any value."""
     if b"retry" not in event:
         return event

@@ -68,20 +68,20 @@ def _watch(server: "_Server", wakeup: int) -> bool:
     # POLLHUP is always reported. A socket also reports a half-close, like an end of file.
     poll.register(0, getattr(select, "POLLRDHUP", 0))
     deadline: float | None = None
-    terminated = told = False
+    terminated = stopping = False
     while True:
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         events = poll.poll(timeout)
         # First, so that an exit counts as an exit even if a hang-up arrives with it.
         if server.has_exited():
-            return not told
+            return not stopping
         for fd, _ in events:
             if fd == 0:
                 poll.unregister(0)
-                told = True
+                stopping = True
                 deadline = deadline or time.monotonic() + EXIT_GRACE
             elif any(number != _signal.SIGCHLD for number in os.read(wakeup, 512)):
-                told = True
+                stopping = True
                 deadline = time.monotonic()
         if deadline is not None and time.monotonic() >= deadline:
             if terminated:

@@ -93,8 +93,8 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
     if server.cwd is not None:
         return hardened
     if places.confined:
-        _refuse_own_code(words, places)
-    if _takes_nothing(words, places) or not places.covers(Path.cwd()):
+        _check_programs(words, places)
+    if _loads_nothing(words, places) or not places.covers(Path.cwd()):
         return hardened
     head, _ = _head(words)
     for index, word in enumerate(map(_value, server.args)):
@@ -109,7 +109,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
     return replace(hardened, cwd=str(_empty_directory(places)))
 
 
-def _refuse_own_code(words: Sequence[str], places: WritablePlaces) -> None:
+def _check_programs(words: Sequence[str], places: WritablePlaces) -> None:
     """Raises an MCPServerError if code can write the program of a command or the programs in its arguments."""
     command, *arguments = words
     if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
@@ -138,7 +138,7 @@ def risk(server: StdioParams, places: WritablePlaces) -> str | None:
     if server.cwd is None or not places.covers(server.cwd):
         return None
     words = [_resolved(server.command, server.env.get("PATH") or host_path(places), server.cwd), *server.args]
-    if _takes_nothing(words, places):
+    if _loads_nothing(words, places):
         return None
     return (
         f"{_name(words[0])} starts in {server.cwd}, which cells can write to: programs it runs from there have your "
@@ -152,7 +152,7 @@ def _empty_directory(places: WritablePlaces) -> Path:
     return Path("/") if any(map(places.covers, (directory, *directory.parents))) else directory
 
 
-def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
+def _loads_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
     """Returns whether a hardened command is known to load nothing from its working directory."""
     command, *arguments = words
     if os.sep in command and (places.covers(command) or _is_shim(command)):
@@ -172,7 +172,7 @@ def _takes_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
         case "uv":
             return arguments[:2] == ["tool", "run"] and _runs_a_package(arguments[2:])
         case "srt" if arguments[:1] in (["-s"], ["--settings"]) and len(arguments) > 2:
-            return _takes_nothing(arguments[2:], places)
+            return _loads_nothing(arguments[2:], places)
         case _:
             return False
 

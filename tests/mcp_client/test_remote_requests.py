@@ -11,7 +11,7 @@ import pytest
 
 from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, ToolRunnerError
 from ipybox.mcp_client.client import MCPClient
-from ipybox.mcp_client.http_client import calmed
+from ipybox.mcp_client.http_client import with_minimum_retry
 from ipybox.tool_exec.server_connections import ServerConnections
 from tests.mcp_client.remote_server import NOTHING, Answer, Message, RemoteServer, remote_server, text_of
 from tests.servers import WAIT, scripted
@@ -178,7 +178,7 @@ async def test_an_event_whose_meaning_is_clear_is_read(remote: RemoteServer, eve
 def test_no_server_makes_the_client_connect_again_without_a_pause(given: str, line: str):
     event = f"id: 1\r\nretry:{given}\r\ndata: retry: 0\r\n\r\n"
 
-    assert calmed(event.encode()).decode() == f"id: 1\n{line}\ndata: retry: 0\n\n"
+    assert with_minimum_retry(event.encode()).decode() == f"id: 1\n{line}\ndata: retry: 0\n\n"
 
 
 @pytest.mark.parametrize(

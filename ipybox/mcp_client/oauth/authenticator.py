@@ -77,13 +77,13 @@ class Authenticator(httpx2.Auth):
             yield request
             return
         if request.method == "DELETE":  # ends the session, for which nobody should be asked to sign in
-            self._sign(request)
+            self._add_token(request)
             yield request
             return
         await self._prepare(request)
         untried = [self._renew, self._begin]
         while True:
-            used = self._sign(request)
+            used = self._add_token(request)
             challenge = _challenge((yield request))
             if challenge is None or not untried:
                 return
@@ -121,7 +121,7 @@ class Authenticator(httpx2.Auth):
             if status == 429 or status >= 500:  # unrelated to the token
                 raise SignInError(f"can't refresh its token: the authorization server returned HTTP {status}")
             logger.info("the authorization server refused to refresh the token for %s", public_url(self._url))
-            self._grant.take(None)
+            self._grant.set_tokens(None)
         self._file.write(self._grant)
 
     async def _begin(self, request: httpx2.Request, challenge: Challenge) -> None:
@@ -257,7 +257,7 @@ class Authenticator(httpx2.Auth):
         signer = signing.create_assertion_provider()
         return PrivateKeyJWTOAuthProvider(self._url, memory, params.client_id, signer, issuer=params.issuer)
 
-    def _sign(self, request: httpx2.Request) -> str | None:
+    def _add_token(self, request: httpx2.Request) -> str | None:
         """Adds the access token to a request, and returns it."""
         token = self._grant.access_token
         request.headers.pop("Authorization", None)
@@ -277,7 +277,7 @@ class _Memory:
         return self._grant.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._grant.take(tokens)
+        self._grant.set_tokens(tokens)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self._known or self._grant.client

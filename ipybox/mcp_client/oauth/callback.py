@@ -75,7 +75,7 @@ class CallbackServer:
             raise SignInError(f"nobody signed in within {SIGN_IN_TIMEOUT:g} s") from None
 
     async def _serve(self, request: web.Request) -> web.Response:
-        status, text = self._take(request.query)
+        status, text = self._handle_response(request.query)
         page = web.Response(
             status=status,
             text=f"<!doctype html><title>ipybox</title><p>{text}</p>",
@@ -85,7 +85,7 @@ class CallbackServer:
         page.force_close()
         return page
 
-    def _take(self, query: Mapping[str, str]) -> tuple[int, str]:
+    def _handle_response(self, query: Mapping[str, str]) -> tuple[int, str]:
         """Handles a response of the browser; returns the status and the text of the page."""
         if not secrets.compare_digest(query.get("state", "").encode(), self._state.encode()) or self._answer.done():
             return 400, "This doesn't belong to the sign-in that ipybox is waiting for."

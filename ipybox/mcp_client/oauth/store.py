@@ -71,11 +71,11 @@ class StoredGrant(BaseModel):
         """Whether the access token has expired, or is about to expire."""
         return self.expires_at is not None and self.expires_at < time.time() + _MARGIN
 
-    def take(self, tokens: OAuthToken | None) -> None:
+    def set_tokens(self, tokens: OAuthToken | None) -> None:
         """Replaces the tokens."""
         self.tokens = tokens
-        lasts = tokens and tokens.expires_in
-        self.expires_at = None if lasts is None else time.time() + lasts
+        lifetime = tokens and tokens.expires_in
+        self.expires_at = None if lifetime is None else time.time() + lifetime
 
 
 class GrantFile:
