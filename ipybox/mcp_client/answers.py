@@ -116,7 +116,7 @@ def hidden_page(page: JSON, version: str) -> JSON:
 
 
 def _usable(given: Any, version: str, number: int) -> _Found:
-    """Returns the part of a tool's definition that is usable with a protocol version."""
+    """Returns the usable parts of a tool's definition in a protocol version, and a remark on the others."""
     tool = cast(JSON, given) if isinstance(given, dict) else {}
     name, description, execution = map(tool.get, ("name", "description", "execution"))
     output: JSON | None = tool.get("outputSchema")

@@ -306,8 +306,8 @@ class MCPClient:
 async def _leave_unchecked(name: str, result: mcp_types.CallToolResult) -> None:
     """Replaces the SDK's check of a result against the tool's output schema, which could take years.
 
-    The server chooses both, for example a pattern such as `^(a+)+$` and a long text. The `Result` of a generated module
-    checks the types in the kernel, where a cell's timeout ends the check.
+    The server chooses both, and could combine a pattern such as `^(a+)+$` with a long text. The `Result` of a generated
+    module checks the types in the kernel, where a cell's timeout ends the check.
     """
 
 

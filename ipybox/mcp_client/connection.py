@@ -97,7 +97,7 @@ class ClientConnection:
     deliberate: bool = False
     #: Raises an `ExcessError` if a message of the server costs too much to parse.
     check: Callable[[bytes], None] = check_message
-    #: Signs the requests to a remote server.
+    #: Adds access tokens to the requests to a remote server.
     auth: "Authenticator | None" = None
     _cause: str | None = None
     _stream_error: str | None = None

@@ -69,7 +69,7 @@ def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
     for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", text).strip().split("\n"):
         escaped = _escape(line.rstrip())
         bullet = _BULLET.match(escaped)
-        # One place for the quotes at the beginning, and one for those at the end.
+        # Leaves room for the quotes on the first or the last line.
         width = LINE_LENGTH - indent - 3 if wrap else len(escaped) + 1
         lines += textwrap.wrap(
             escaped,

@@ -135,7 +135,7 @@ class _SchemaParser:
         return all(map(_texts, branches)) and len(values) == len(set(values))
 
     def _limits(self, kind: str, schema: Schema, limits: Constraints) -> Constraints:
-        """Returns these limits of values of a kind, and records whether the schema demands more of such values."""
+        """Returns the given limits, and records whether the schema demands more of values of this kind."""
         self.exact &= len(limits) == len(limiting(schema, kind))
         return limits
 
