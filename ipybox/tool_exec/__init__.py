@@ -1,1 +1,1 @@
-"""The application's half of tool calls: the server that asks for approval and runs them; kernels have `guest.tools`."""
+"""The application's side of tool calls: asks for approval and runs them. `guest.tools` is the kernel's side."""

@@ -1,4 +1,4 @@
-"""Limits the size, the time and the parsing cost of kernels' requests."""
+"""Limits on the size, duration and parsing cost of kernels' requests."""
 
 import asyncio
 import json
@@ -12,15 +12,15 @@ from aiohttp import web
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 from ipybox.support.sizes import format_bytes
 
-#: Maximum bytes of a request: the arguments of one tool call.
+#: Maximum bytes of a request, which contains the arguments of one tool call.
 MAX_REQUEST_BYTES = 64 << 20
 
-#: Seconds in which a whole request must arrive, once its turn has come.
+#: Seconds for a whole request to arrive once the server starts reading it.
 BODY_TIMEOUT = 60.0
 
 
 class DeniedError(Exception):
-    """A request is not answered; the message says why."""
+    """The server refuses a request; the message says why."""
 
     def __init__(self, status: HTTPStatus, message: str):
         super().__init__(message)
@@ -32,16 +32,16 @@ def _refused(status: HTTPStatus, reason: str) -> DeniedError:
 
 
 class ByteBudget:
-    """Bounds the bytes that requests hold together, from before they are read until they are answered."""
+    """Limits the total bytes of concurrent requests, from before each is read until it is answered."""
 
     def __init__(self, limit: int):
         self._free = limit
         self._freed = asyncio.Event()
-        self._turn = asyncio.Lock()  # held while waiting, so that requests are admitted in order
+        self._turn = asyncio.Lock()  # held while waiting, to admit requests in order
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncGenerator[None]:
-        """Takes `size` bytes for the context, as soon as that many are free."""
+        """Reserves `size` bytes for the context; waits until they are free."""
         async with self._turn:
             while size > self._free:
                 self._freed.clear()
@@ -55,10 +55,10 @@ class ByteBudget:
 
 
 async def read_body(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> bytes:
-    """Returns the body of a request, whose length must be known in advance.
+    """Returns the body of a request that states its length.
 
     Raises:
-        DeniedError: If it is too large, compressed, of unknown length, late, or costs too much to parse.
+        DeniedError: If the body is too large, compressed, late, of unknown length, or too expensive to parse.
     """
     if "Content-Encoding" in request.headers:
         raise _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
@@ -81,21 +81,21 @@ async def read_body(request: web.BaseRequest, limit: int | None = None, *, what:
 
 
 async def read_json(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> object:
-    """Returns the value in the body of a request; None if it is not JSON.
+    """Returns the JSON value in a request's body; None if it is not JSON.
 
     Raises:
-        DeniedError: As `read_body` does, or for a number that is not finite.
+        DeniedError: As in `read_body`, or if a number is not finite.
     """
     body = await read_body(request, limit, what=what)
     try:
-        # Not with request.json(), because the sender can choose a codec that takes minutes.
+        # Not request.json(): the sender could choose a codec that takes minutes.
         return json.loads(body, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
 
 
 def _finite(number: str) -> float:
-    # Python's parser accepts infinite numbers and NaN, with which rules can't compare.
+    # Python's parser accepts infinities and NaN, which rules can't compare.
     value = float(number)
     if not math.isfinite(value):
         raise _refused(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")

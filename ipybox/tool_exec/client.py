@@ -1,4 +1,4 @@
-"""The client of the tool server under the name that generated packages and applications import."""
+"""Re-exports the tool server's client under the name that generated packages and applications import."""
 
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
 

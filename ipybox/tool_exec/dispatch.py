@@ -1,4 +1,4 @@
-"""Runs one tool call: the decision, the call of the MCP server or of a function, and the record of both."""
+"""Runs one tool call: decides on it, calls the MCP server or function, and records both."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.function_tools import FunctionTools
     from ipybox.tool_exec.server_connections import ServerConnections
 
-#: The name of the application's functions as a server: in generated packages, requests, policies and the audit log.
+#: The server name of the application's functions in generated packages, requests, policies and the audit log.
 APP_SERVER = "app"
 
-#: The parameters of that server, which no MCP server has: nothing is started.
+#: The parameters of that server: empty, unlike any MCP server's, because nothing is started.
 APP_PARAMS: dict[str, Any] = {}
 
-#: Characters at the end of each text of an MCP server that `on_text` gets.
+#: `on_text` receives at most this many characters, from the end of each text.
 MAX_NOTED_TEXT = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCaller:
-    """A source of tool calls, a kernel or the application, with what decides on them, performs and records them."""
+    """A source of tool calls (a kernel or the application), and what decides on, runs and records its calls."""
 
     #: The token that its requests carry.
     token: str
     approvals: "Approvals | ApprovalChannel"
     recorder: "SessionRecorder"
-    #: Called with each text that a tool returns; None if nothing looks at them.
+    #: Called with each text that a tool returns, unless None.
     on_text: Callable[[str], None] | None = None
-    #: Its MCP servers, and the functions of the application. The tool server adds both.
+    #: Its MCP servers and the application's functions; the tool server adds both.
     connections: "ServerConnections | None" = None
     functions: "FunctionTools | None" = None
 
 
 async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:
-    """Calls the tool of an MCP server, or a function of the application, and returns the reply.
+    """Calls a tool of an MCP server, or a function of the application, and returns the reply.
 
     Raises:
-        IpyboxError, ValueError, OSError: If there is no result.
+        IpyboxError, ValueError, OSError: If the call produces no result.
     """
     server_name, params, tool_name = call["server_name"], call["server_params"], call["tool_name"]
     if server_name == APP_SERVER and params == APP_PARAMS:
@@ -67,9 +67,9 @@ async def run_call(
     kind: RequestKind = "tool",
     large: bool = False,
 ) -> RunReply:
-    """Asks for approval of a call, performs it, and returns the reply or the error that code in the kernel gets.
+    """Asks for approval of a call, runs it, and returns the reply or error for the kernel.
 
-    `large` arguments are not recorded in the event loop.
+    `large` arguments are recorded in a thread, outside the event loop.
     """
     server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
     async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:

@@ -1,7 +1,7 @@
-"""The functions that an application passes, as tools, which code in a kernel calls like those of an MCP server `app`.
+"""The application's functions as tools: cells call them like the tools of an MCP server named `app`.
 
-pydantic makes the schemas and checks the values. `func_metadata` of the MCP SDK does the same, but it is internal to
-the SDK's server, takes a second to import, and accepts what a tool can't have until the first call.
+pydantic generates the schemas and validates the values. `func_metadata` of the MCP SDK does the same, but it is
+internal to the SDK's server, takes a second to import, and reports unsupported signatures only at the first call.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from ipybox.support.errors import ToolRunnerError
 
 logger = logging.getLogger(__name__)
 
-#: Concurrent calls of sync functions; more are refused. A cancelled call counts until its function returns, so that
-#: code can't start any number of threads.
+#: Maximum concurrent calls of sync functions. A cancelled call counts until its function returns; otherwise, a cell
+#: could start any number of threads.
 MAX_THREADS = 256
 
-#: Problems of a value that an error lists.
+#: Maximum number of problems that an error lists.
 _MAX_PROBLEMS = 10
 
 _REJECTED_KINDS = {
@@ -40,7 +40,7 @@ _REJECTED_KINDS = {
 
 
 class FunctionTools:
-    """The functions of an application as tools. Only these can be called, by the names that they had here.
+    """The functions of an application as tools. Only these can be called, by the names they had at construction.
 
     Raises:
         ValueError: If a function can't be a tool, or two have the same name.
@@ -56,7 +56,7 @@ class FunctionTools:
         self._threads = BoundedSemaphore(MAX_THREADS)
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
-        """Calls a function, and returns the reply to code.
+        """Calls a function and returns the reply for the kernel.
 
         Raises:
             ToolRunnerError: If there is no such function, or `FunctionTool.call` raises it.
@@ -70,13 +70,13 @@ class FunctionTools:
 
 
 class FunctionTool:
-    """A function or method, sync or async, as a tool. Its parameters and its result must have types.
+    """A function or method, sync or async, as a tool. Its parameters and result must be annotated.
 
-    A result that is a `str` is text, and None is an empty text. Everything else is structured content, which must be a
-    JSON object in MCP: what is not an object is wrapped in `{"result": …}`, as MCP servers of the Python SDK do.
+    A `str` result becomes text, and None becomes no content. Other results become structured content, which MCP
+    requires to be a JSON object: anything else is wrapped in `{"result": …}`, as in the MCP Python SDK.
 
     Raises:
-        ValueError: If the function can't be a tool; the message names it, and the parameter.
+        ValueError: If the function can't be a tool; the message names the function and the parameter.
     """
 
     def __init__(self, function: Callable[..., Any]):
@@ -95,14 +95,14 @@ class FunctionTool:
             self.output_schema = _result_schema(self._result)
 
     async def call(self, arguments: dict[str, Any], threads: BoundedSemaphore) -> RunReply:
-        """Checks the arguments as code sent them, calls the function, and returns the reply to code.
+        """Validates the arguments, calls the function, and returns the reply for the kernel.
 
-        An async function is cancelled with the caller. A sync one, which nothing can cancel, then runs on to its end,
-        and counts in `threads` until then.
+        Cancelling the call cancels an async function. A sync function can't be cancelled: it runs to its end, and
+        counts towards `threads` until then.
 
         Raises:
-            ToolRunnerError: If the arguments don't fit, the function raises, its result is not JSON of its type, or too
-                many threads run.
+            ToolRunnerError: If the arguments are invalid, the function raises, its result does not match its type or is
+                not JSON, or too many threads are running.
         """
         try:
             checked = self._checked(arguments)
@@ -121,13 +121,13 @@ class FunctionTool:
             raise ToolRunnerError("CancelledError") from exc
         except (Exception, SystemExit) as exc:
             logger.info("tool %s() failed", self.name, exc_info=exc)
-            # Type and text only. Code must not learn paths of the host, which the text of an OSError contains.
+            # Type and text only. The kernel must not learn host paths, which an OSError's message contains.
             text = exc.strerror if isinstance(exc, OSError) and exc.filename is not None else _text(exc)
             raise ToolRunnerError(": ".join(filter(None, [type(exc).__name__, text]))) from exc
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            # Strict, and as JSON: the function gets what was approved, and not for example 1 for "1" or true.
+            # Strict validation as JSON: the function receives what was approved, and not 1 for "1" or true.
             return self._arguments.validate_json(json.dumps(arguments), strict=True)
         except ValidationError as exc:
             raise ToolRunnerError(f"invalid arguments for {self.name}(): {_problems(exc)}") from exc
@@ -139,7 +139,7 @@ class FunctionTool:
             )
         try:
             return self._function(**arguments)
-        except KeyboardInterrupt as exc:  # of the function itself: no Ctrl-C raises it in this thread
+        except KeyboardInterrupt as exc:  # raised by the function itself: Ctrl-C never reaches this thread
             raise ToolRunnerError("KeyboardInterrupt") from exc
         finally:
             threads.release()
@@ -148,7 +148,7 @@ class FunctionTool:
         try:
             checked = self._result.validate_python({"result": value} if self._wrapped else value)
             result = self._result.dump_python(checked, mode="json", by_alias=True, warnings="error")
-            # Neither infinite numbers nor lone surrogates, which no reply can carry.
+            # Rejects infinite numbers and lone surrogates, which no reply can carry.
             json.dumps(result, allow_nan=False, ensure_ascii=False).encode()
         except ValidationError as exc:
             raise ToolRunnerError(
@@ -162,7 +162,7 @@ class FunctionTool:
 
 
 class _ToolSchema(GenerateJsonSchema):
-    """Generates JSON Schema; a default that is not JSON is omitted, and its parameter remains optional."""
+    """Generates JSON Schema without defaults that are not JSON; their parameters remain optional."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as in the base class
 
@@ -198,24 +198,24 @@ def _resolved(annotation: Any, where: str, names: dict[str, Any]) -> Any:
     holder: Any = SimpleNamespace(__annotations__={where: annotation})
     try:
         resolved = get_type_hints(holder, globalns=names, include_extras=True)[where]
-    except Exception as exc:  # the annotation is any expression
+    except Exception as exc:  # an annotation can be any expression
         raise ValueError(f"tools: the type {annotation!r} of {where} can't be resolved: {exc}") from None
     try:
         TypeAdapter(resolved).json_schema(schema_generator=_ToolSchema)
     except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as exc:
-        # Further sentences are about settings of pydantic.
+        # The other sentences are about pydantic's settings.
         problem = getattr(exc, "message", str(exc)).split(". ")[0].removesuffix(".")
         raise ValueError(f"tools: the type {annotation!r} of {where} has no JSON Schema: {problem}") from None
     return resolved
 
 
 def _arguments_adapter(signature: inspect.Signature) -> TypeAdapter[dict[str, Any]]:
-    """Returns the adapter that checks a function's arguments, which are a JSON object, and adds its defaults."""
+    """Returns an adapter that validates a function's arguments, a JSON object, and adds defaults."""
 
     def arguments(**values: Any) -> dict[str, Any]:
         return values
 
-    # pydantic describes and checks the arguments of this function instead, so that no check calls the real one.
+    # TypeAdapter calls the function that it validates arguments for, so this stand-in only returns them.
     described: Any = arguments
     described.__signature__ = signature
     described.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
@@ -227,7 +227,7 @@ def _result_schema(result: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def _is_object(schema: dict[str, Any]) -> bool:
-    reference = str(schema.get("$ref", ""))  # of a type that refers to itself
+    reference = str(schema.get("$ref", ""))  # for a recursive type
     if reference.startswith("#/$defs/"):
         schema = schema["$defs"][reference.removeprefix("#/$defs/")]
     return schema.get("type") == "object"
@@ -240,8 +240,8 @@ def _problems(exc: ValidationError) -> str:
 
 
 def _text(exc: BaseException) -> str:
-    """Returns the text of an exception of any class, or an empty text if that fails."""
+    """Returns an exception's message, or an empty string if its `__str__` fails."""
     try:
         return str(exc)
-    except Exception:  # whatever its `__str__` raises
+    except Exception:  # `__str__` can raise anything
         return ""

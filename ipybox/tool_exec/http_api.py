@@ -1,7 +1,7 @@
-"""An HTTP server for callers with tokens, which keeps each of them from using up the connections of the others.
+"""An HTTP server for callers with tokens, in which no caller can use up the connections of another.
 
-A connection without a valid request belongs to nobody yet: their number and time are limited, and the oldest one makes
-room. The first request names the caller, who has a reserve of the other connections.
+A connection is unauthenticated until its first valid request. The number and lifetime of such connections are limited;
+the oldest one makes room for a new one. Authenticated connections count towards their caller, which has a reserve.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from ipybox.tool_exec.dispatch import ToolCaller
 
 logger = logging.getLogger(__name__)
 
-#: Open connections of all callers together, and those that each caller gets even if others hold these.
+#: Maximum connections of all callers, and the number that each caller may open even if that maximum is reached.
 MAX_CONNECTIONS = 256
 CONNECTIONS_PER_CALLER = 32
 
-#: Connections that have sent no request with a valid token, and their seconds.
+#: Maximum unauthenticated connections, and the seconds until each is closed.
 MAX_UNHEARD = 256
 UNHEARD_TIMEOUT = 10.0
 
-#: Clients keep their connections, so the server does not close idle ones. Seconds.
+#: Seconds until an idle connection is closed: long, because clients reuse their connections.
 KEEPALIVE = 24 * 3600.0
 
-#: Answers a request of a caller, or raises a `DeniedError`.
+#: Answers a caller's request, or raises a `DeniedError`.
 Handler = Callable[[web.BaseRequest, ToolCaller], Awaitable[web.StreamResponse]]
 
 
 class HTTPAPI(web.Server):
-    """Answers requests for callers, by their tokens, and not for web pages; it has no listening socket.
+    """Answers requests from callers with tokens, and refuses web pages. It has no listening socket.
 
     Args:
-        callers: The callers by their tokens, which may change.
-        handlers: What answers a request, by its method and path.
+        callers: The callers by token; the mapping may change.
+        handlers: The handlers of requests by method and path.
     """
 
     def __init__(self, callers: Mapping[str, ToolCaller], handlers: Mapping[tuple[str, str], Handler]):
@@ -53,20 +53,20 @@ class HTTPAPI(web.Server):
             auto_decompress=False,
         )
         self._callers, self._handlers = callers, handlers
-        #: Connections without a valid request, oldest first, and the token of each other one.
+        #: Unauthenticated connections, oldest first, and the tokens of the authenticated ones.
         self._unheard: dict[Any, asyncio.TimerHandle] = {}
         self._heard: dict[Any, str] = {}
         self._refused = False
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """Limits the time until the first request, and closes the oldest connection without one if there are many."""
+        """Limits the time until the first valid request; closes the oldest unauthenticated connection at the limit."""
         super().connection_made(handler, transport)
         if len(self._unheard) >= MAX_UNHEARD:
             self._give_up(next(iter(self._unheard)))
         self._unheard[handler] = asyncio.get_running_loop().call_later(UNHEARD_TIMEOUT, self._give_up, handler)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
-        """Forgets a connection."""
+        """Removes a connection."""
         super().connection_lost(handler, exc)
         self._heard.pop(handler, None)
         self._note_heard(handler)
@@ -80,7 +80,7 @@ class HTTPAPI(web.Server):
             timer.cancel()
 
     def _admit(self, connection: Any, token: str) -> bool:
-        """Returns whether a connection is among those that its caller may have."""
+        """Returns whether a connection is within its caller's limit, and counts it."""
         if connection in self._heard:
             return True
         count = Counter(self._heard.values())[token]

@@ -1,9 +1,9 @@
 """Infers models from samples, in a separate process: python -I -B infer_models.py <samples >models
 
-The samples are JSON from code in a kernel, for which the generator can need any amount of time and memory, or have a
-bug. It gets only their schema. With exit status 0, stdout is the source of the models; with 1, stderr is the reason.
+The samples are JSON from a kernel: they could make the generator use any amount of time and memory, or trigger a bug.
+It receives only their schema. With exit status 0, stdout is the source of the models; with 1, stderr is the reason.
 
-Standard library and the extra `parsers` only, because `-I` and a path hide the package. `model_inference` starts it.
+Uses only the standard library and the extra `parsers`: with `-I`, it can't import ipybox. `model_inference` starts it.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 MEMORY = 1 << 30
 CPU_SECONDS = 20
 
-#: The model of a whole sample.
+#: The name of the model for a whole sample.
 CLASS = "ParseResult"
 
 
@@ -55,11 +55,11 @@ def main() -> None:
     sys.stdout.write(str(models))
 
 
-# A copy of the one in `mcp_server/results/image_worker.py`, but for the limits: `-I` and their paths hide the package,
-# and so each script from the other.
+# A copy of the function in `mcp_server/results/image_worker.py`, with other limits: with `-I`, neither script can
+# import the other.
 def limit() -> None:
-    """Limits the resources of this process, and forbids it to write files."""
-    # Not RLIMIT_AS, which also counts reserved memory, and which macOS does not accept.
+    """Limits this process's resources and keeps it from writing files."""
+    # Not RLIMIT_AS: it also counts reserved memory, and macOS does not accept it.
     for kind, value in (
         (resource.RLIMIT_DATA, MEMORY),
         (resource.RLIMIT_CPU, CPU_SECONDS),

@@ -1,4 +1,4 @@
-"""Handles requests to the tool server: run a tool, a shell command, install a package, infer models."""
+"""Handles kernels' requests to the tool server: tool calls, shell commands, package installation, model inference."""
 
 import asyncio
 import logging
@@ -30,21 +30,21 @@ from ipybox.workspace.seal import SealVerifier
 
 logger = logging.getLogger(__name__)
 
-#: Larger requests share a limit of bytes.
+#: Bytes above which a request is large, and the maximum total of concurrent large requests.
 LARGE_REQUEST_BYTES = 1 << 16
 MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
 
-#: Maximum bytes of a request about a shell command; a program gets less from Linux.
+#: Maximum bytes of a shell command request: more than Linux passes to a program.
 MAX_SHELL_BYTES = 4 << 20
 
-#: Server name, in approvals and the audit log, of requests that are not for a tool of an MCP server.
+#: The server name of ipybox's own tools in approvals and the audit log.
 IPYBOX_SERVER = "ipybox"
 
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
 
 class KernelRequests:
-    """Handles the requests of kernels; without `seals`, they may choose the parameters of MCP servers."""
+    """Handles the requests of kernels. Without `seals`, kernels may choose the parameters of MCP servers."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class KernelRequests:
         self._install_package = install
         self._shell_commands = shell_commands
         self._large_requests = ByteBudget(MAX_LARGE_BYTES)
-        #: Samples are read, and models inferred, for one request at a time.
+        #: Held while samples are read and models inferred: one request at a time.
         self._inferring = asyncio.Lock()
 
     @property
@@ -81,14 +81,14 @@ class KernelRequests:
             reply = await run_call(call, caller, large=large)
         from pydantic_core import to_json  # not at startup; a tool call imports it anyway
 
-        # Several times faster than Python's encoder, which blocks the event loop for results of many megabytes.
+        # Several times faster than Python's encoder, which would block the event loop on results of many megabytes.
         return web.Response(body=to_json(reply), content_type="application/json")
 
     def _check_parameters(self, call: RunRequest, caller: ToolCaller) -> None:
-        """Raises a DeniedError if the parameters of a call's server were not registered."""
+        """Raises a DeniedError unless the server parameters of a call are registered."""
         name, params = call["server_name"], call["server_params"]
         if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
-            # Else a server of the kernel's choice would answer calls that are approved as those of functions.
+            # Otherwise, a server of the kernel's choice would answer calls that were approved as function calls.
             error = f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
         elif self._seals is None or self._seals.accepts(name, params, call["seal"]):
             return

@@ -1,7 +1,7 @@
 """Starts the process that infers models from samples (`infer_models.py`).
 
-The samples come from code in a kernel. The returned source is not executed here: it goes as text to the kernel, which
-writes it into the workspace.
+The samples come from a kernel. The generated source is not executed here: the kernel receives it as text and writes it
+into the workspace.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of the samples, and of the source of the models.
+#: Maximum bytes of the samples, and of the generated source.
 MAX_SAMPLES_BYTES = 1 << 20
 MAX_MODELS_BYTES = 128 << 10
 
-#: Seconds that inferring may take.
+#: Maximum seconds for inference.
 TIMEOUT = 30.0
 
 _SCRIPT = Path(__file__).with_name("infer_models.py")
 
 
 async def infer_models(samples: bytes) -> str:
-    """Returns the source of pydantic models for a JSON array of samples; `ParseResult` is that of a whole sample.
+    """Returns the source of pydantic models for a JSON array of samples; `ParseResult` models a whole sample.
 
     Raises:
         ValueError: If no models can be inferred; the message says why.
@@ -51,7 +51,7 @@ async def infer_models(samples: bytes) -> str:
     if process.returncode:
         said = errors.decode(errors="replace").strip()
         logger.debug("no models were inferred: %s", said)
-        # One line is the script's own message; more lines are a traceback or the like.
+        # A single line is the script's own message; several are a traceback or the like.
         raise ValueError(said if said and "\n" not in said else "can't infer models from these samples")
     if len(models) > MAX_MODELS_BYTES:
         raise ValueError(f"the models are {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")

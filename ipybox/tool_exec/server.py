@@ -1,10 +1,10 @@
-"""The tool server: runs tools of MCP servers, and functions of the application, for code in a kernel.
+"""The tool server: runs tools of MCP servers, and functions of the application, on behalf of kernels.
 
 It serves two HTTP APIs, each with its own tokens:
 
-- The *kernel API* (`kernel_requests`) serves connections that come from kernels (`accept_kernel_connection`).
-- The *application API* serves connections of the application: private ones (`endpoint`) and, if a port is given,
-  those that arrive there. It can also reset, report the status, and open the approval channel.
+- The *kernel API* (`kernel_requests`) serves connections from kernels (`accept_kernel_connection`).
+- The *application API* serves connections from the application: private ones (`endpoint`) and those to the port, if
+  there is one. It can also reset the server, report its status, and open the approval channel.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that calls in progress get to end when the server stops.
+#: Seconds for calls in progress to finish when the server stops.
 SHUTDOWN_GRACE = 1.0
 
 
@@ -60,16 +60,16 @@ class ToolServer:
         connect_timeout: Seconds for an MCP server to start and answer.
         log_to_stderr: Whether ipybox's log also goes to this process's stderr.
         log_level: Level of that log.
-        sealed_workspace: A workspace. If given, calls from a kernel must carry a seal of their server's parameters for
-            it. Required for confined kernels, because code could otherwise start any command outside of the sandbox.
-        caller: The caller over both APIs; by default a kernel with a new token, whose calls an `ApprovalClient` decides
+        sealed_workspace: If given, calls from a kernel must carry a seal of their server's parameters for this
+            workspace. Required for confined kernels: otherwise, code could start any command outside the sandbox.
+        caller: The caller of both APIs; by default a kernel with a new token, whose calls an `ApprovalClient` decides
             on. `serving` adds more callers.
-        places: The places that code can write, from which no server takes anything; by default the working directory.
-        read_variables: Returns values of placeholders in servers' parameters that the environment does not set. Called
+        places: The places that code can write; servers load nothing from them. By default the working directory.
+        read_variables: Returns values for placeholders in server parameters that the environment does not set. Called
             whenever a server starts.
-        install: Installs a package for code in a kernel, or removes it if the second argument is true, after approval
-            as a call of the tool `ipybox.install_package` or `ipybox.uninstall_package`, and returns what was done. If
-            None, code can't install packages.
+        install: Installs a package for a kernel, or removes it if the second argument is true, and returns what was
+            done. Called after approval of `ipybox.install_package` or `ipybox.uninstall_package`. If None, code can't
+            install packages.
         functions: The functions of the application, as tools of a server named `app`.
         shell_commands: Whether kernels ask for approval of shell commands, as calls of `ipybox.shell`.
     """
@@ -103,7 +103,7 @@ class ToolServer:
             caller = ToolCaller(token=new_token(), approvals=self._approvals, recorder=SessionRecorder())
         self.kernel_token = caller.token
         self._application = replace(caller, connections=self._connections, functions=functions)
-        #: Kernels by their tokens.
+        #: Kernels by token.
         self._callers = {self.kernel_token: self._application}
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
         self._log_level = log_level
@@ -114,7 +114,7 @@ class ToolServer:
         self._tasks = TaskSet()
         self._token_file: Path | None = None
         self._stopped = asyncio.Event()
-        #: Connections of kernels that were not passed to the HTTP server yet.
+        #: Connections from kernels that the HTTP server has not received yet.
         self._arriving: set[socket.socket] = set()
 
     async def __aenter__(self) -> Self:
@@ -203,7 +203,7 @@ class ToolServer:
 
     @asynccontextmanager
     async def serving(self, caller: ToolCaller) -> AsyncGenerator[ServerConnections]:
-        """Runs the calls of a kernel in the context, with its own MCP servers, whose connections are yielded."""
+        """Serves a kernel's calls in the context, with MCP servers of its own; yields the connections to them."""
         if caller.token == self.kernel_token:
             try:
                 yield self._connections

@@ -1,16 +1,16 @@
-"""The MCP servers of a tool server: each starts at its first call and stays for the next ones.
+"""The MCP servers of a tool server: each starts at its first call and keeps running.
 
-A server connection starts with the first call, which other calls wait for, and ends
+The first call starts a server connection; concurrent calls wait for it. The connection ends when
 
-    by itself       its server crashed, its connection broke, or it never started
-    by other params the same name is called with other parameters
-    by `reset`      or `aclose`
+    - the server crashes, the connection breaks, or the start fails
+    - the server is called with other parameters
+    - `reset` or `aclose` is called
 
-Calls in flight fail then. The next call starts a new connection after the old one's server is gone: two servers of one
+Calls in flight then fail. The next call starts a new connection after the old server is gone: two servers with the same
 name never run at the same time.
 
-If a remote server no longer knows the session of a call, the call is repeated once in a new one, as the specification
-demands. The old connection stays until its other calls have ended, since they may still be answered.
+If a remote server no longer knows a call's session, the call is repeated once in a new session, as the specification
+requires. The old connection stays open until its other calls end, because they may still be answered.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ class ServerConnections:
     ):
         self._connect = partial(_connect, read_variables, connect_timeout=connect_timeout, places=places)
         self._sessions: dict[str, _ServerConnection] = {}
-        #: Whether calls are refused, from `aclose` until the owner sets it to false.
+        #: Whether calls are refused: from `aclose` until the owner resets it.
         self.closed = False
 
     async def call(
         self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]
     ) -> "ToolResult":
-        """Returns the server's result of a tool call as it is, `is_error` or not.
+        """Returns the server's result of a tool call, even if `is_error` is set.
 
         Starts the server if it isn't running with these parameters. Cancelling cancels this call only.
 
@@ -54,7 +54,7 @@ class ServerConnections:
             MCPConnectionLost: If the connection ends before the response, or all connections are closed.
             MCPServerError: If the server can't be started or reached. The next call tries again.
             MissingVariableError: If a placeholder in the parameters has no value.
-            ValueError: If the parameters have a wrong shape.
+            ValueError: If the parameters are malformed.
         """
         session = self._current(server_name, server_params)
         try:
@@ -95,9 +95,9 @@ class ServerConnections:
 
 
 class _ServerConnection:
-    """One server from its start to its end.
+    """One server, from start to stop.
 
-    It starts when its predecessor is gone. If only the session of that one expired, both end together at the latest.
+    It starts when its predecessor is gone. A predecessor whose session expired may keep running until both stop.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class _ServerConnection:
     ):
         self.key = key
         self._calls = 0
-        self._expired = False  # the last call under way stops the server
+        self._expired = False  # the last call in flight stops the server
         self._name = name
         self._predecessor = predecessor
         self._client: MCPClient | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._reason = "it was stopped"
-        # A separate task, so that it belongs to no call and outlives a cancelled one.
+        # A separate task, because the start belongs to no call and outlives a cancelled one.
         self._start = asyncio.create_task(self._run_start(connect), name=f"ipybox-mcp-start-{name}")
-        # A failure is the error of every waiting call; if all were cancelled, it is dropped.
+        # Every waiting call raises a failure. If all were cancelled, this keeps asyncio from logging it.
         self._start.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
@@ -126,7 +126,7 @@ class _ServerConnection:
 
     @property
     def ended(self) -> bool:
-        """Whether the connection can't be used any more, because it failed, broke, expired or is being stopped."""
+        """Whether the connection is no longer usable: it failed, broke, expired or is being stopped."""
         if self._stopping is not None or self._expired:
             return True
         return self._start.done() and (self._client is None or self._client.closed)
@@ -152,13 +152,13 @@ class _ServerConnection:
                 self.expire()
 
     def expire(self) -> None:
-        """Stops the server after the last call under way."""
+        """Stops the server after the last call in flight."""
         self._expired = True
         if not self._calls:
             self.stop("its session expired")
 
     def stop(self, reason: str) -> Awaitable[None]:
-        """Stops the server in any state. The returned wait ends when it is gone; bounded by `MCPClient.close`."""
+        """Stops the server in any state; awaiting the result, bounded by `MCPClient.close`, waits until it is gone."""
         if self._stopping is None:
             self._reason = reason
             self._stopping = asyncio.create_task(self._close(reason), name=f"ipybox-mcp-stop-{self._name}")

@@ -1,4 +1,4 @@
-"""Decides on the tool calls of one kernel: by a policy, or else by the approver of the cell that runs."""
+"""Decides on a kernel's tool calls: by a policy, or else by the approver of the running cell."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PendingRequests:
-    """The requests of one source that wait for a decision, by their ids, each with a task that delivers it."""
+    """The undecided requests of one source, by id. A background task delivers each."""
 
     def __init__(self) -> None:
         self.requests: dict[str, ApprovalRequest] = {}
@@ -38,7 +38,7 @@ class PendingRequests:
         call: RunRequest,
         kind: RequestKind,
     ) -> ApprovalDecision:
-        """Has a background task deliver a request, and returns the decision; a `NoDecision` if the request expires."""
+        """Delivers a request in the background and returns the decision; a `NoDecision` if the request expires."""
         created_at = datetime.now(UTC)
         request = ApprovalRequest(
             call["server_name"],
@@ -59,7 +59,7 @@ class PendingRequests:
         except TimeoutError:
             reason = f"the approval request expired after {timeout:g} s"
             request.settle("expired", NoDecision(False, TIMEOUT, reason))
-            return await request.decided()  # another one if it came at the same moment
+            return await request.decided()  # a decision that came at the same moment wins
         except asyncio.CancelledError:
             request.settle("cancelled", NoDecision(False, NOBODY, "the call has ended"))
             raise
@@ -67,12 +67,12 @@ class PendingRequests:
             del self.requests[request.id]
 
     async def cancel(self, decision: NoDecision) -> None:
-        """Ends all requests with a decision against them, and cancels the tasks that deliver them."""
+        """Ends all requests with this decision, and cancels their delivery."""
         self.settle(decision)
         await self._tasks.cancel()
 
     def settle(self, decision: NoDecision) -> None:
-        """Ends all requests with a decision against them."""
+        """Ends all requests with this decision."""
         for request in self.requests.values():
             request.settle("cancelled", decision)
 
@@ -87,7 +87,7 @@ async def accept_call(request: ApprovalRequest) -> None:
 
 
 async def reject_call(request: ApprovalRequest) -> None:
-    """Rejects a call that a policy asks about: the approver of executions with a policy only."""
+    """Rejects a call that a policy asks about: the approver of executions with a policy but no approver."""
     await request.reject(
         "the approval policy requires approval, but there is no approver: use `stream`, or pass an `approver`",
         by=NOBODY,
@@ -95,9 +95,9 @@ async def reject_call(request: ApprovalRequest) -> None:
 
 
 class Approvals:
-    """Decisions on the tool calls of one kernel: by the policy, before an approver is asked.
+    """Decides on the tool calls of one kernel: the policy first, then the cell's approver.
 
-    `timeout` is in seconds, until the request to an approver expires; None for never.
+    `timeout` is the number of seconds until a request to the approver expires; None for never.
     """
 
     def __init__(self, policy: "ApprovalPolicy | None" = None, timeout: float | None = 60):
@@ -105,14 +105,14 @@ class Approvals:
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
         self._pending = PendingRequests()
-        #: Whether the approver of the cell was asked.
+        #: Whether the cell's approver was asked.
         self._asked = False
 
     @asynccontextmanager
     async def cell(self, approver: ApprovalCallback) -> AsyncGenerator[None]:
-        """Asks the approver of a cell about calls in the context, which is not reentrant.
+        """Sends calls made in the context to a cell's approver. Not reentrant.
 
-        Requests that are undecided at its end are cancelled, and so are approvers that still run.
+        At its end, undecided requests and approvers that are still running are cancelled.
         """
         self._approver, self._asked = approver, False
         try:
@@ -123,7 +123,7 @@ class Approvals:
                 await self._pending.cancel(_CELL_ENDED)
 
     async def decide(self, call: RunRequest, kind: RequestKind = "tool") -> ApprovalDecision:
-        """Returns the decision on a call; a `NoDecision` if none was made. Creates no request for what needs none."""
+        """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed."""
         approver = self._approver
         if approver is None:
             return _NO_CELL

@@ -27,8 +27,8 @@ __all__ = ["ApprovalClient", "ApprovalRequest"]
 class ApprovalClient:
     """Passes approval requests of a tool server to a callback, each in its own task.
 
-    The callback must accept or reject its request, then or later. If it raises, the call fails with that reason. It is
-    cancelled if the request ends without a decision.
+    The callback must accept or reject its request, immediately or later. If it raises, the call fails with that reason.
+    It is cancelled if the request ends without a decision.
 
     Args:
         callback: Asynchronous function that is called with each request.
@@ -50,7 +50,7 @@ class ApprovalClient:
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._tasks = TaskSet()
-        #: The requests that have not ended, by their ids.
+        #: Requests that have not ended, by id.
         self._pending: dict[str, ApprovalRequest] = {}
 
     async def __aenter__(self) -> Self:
@@ -105,7 +105,7 @@ class ApprovalClient:
     def _ask(self, websocket: aiohttp.ClientWebSocketResponse, message: dict[str, Any]) -> None:
         async def respond(decision: ApprovalDecision) -> None:
             await websocket.send_json(answer(request.id, decision))
-            await request.decided()  # the server knows whether the answer came in time
+            await request.decided()  # the server decides whether the answer came in time
 
         request = received_request(message, respond)
         self._pending[request.id] = request

@@ -1,4 +1,4 @@
-"""Conditions of rules on arguments. Code chooses the arguments, so each answer is one of three:
+"""Conditions on tool arguments in rules. The agent's code chooses the arguments, so there are three answers:
 
 True   the condition holds
 False  it does not
@@ -16,14 +16,14 @@ from typing import Any, Final, cast
 from ipybox.tool_exec.approval.paths import PathCandidates, PathGlob, read
 from ipybox.tool_exec.approval.patterns import Pattern, is_text
 
-#: Elements of a list up to which conditions are evaluated; longer lists are unknown.
+#: Maximum elements of a list; conditions on longer lists are unknown.
 MAX_ELEMENTS = 100
 
 #: The step into each element of a list.
 EACH: Final = "[]"
 
 Scalar = str | int | float | bool
-#: Stands for a missing argument.
+#: The value of a missing argument.
 MISSING: Final = object()
 
 
@@ -34,23 +34,23 @@ class ToolCall:
     server: str
     tool: str
     arguments: Mapping[str, Any]
-    #: The directories that a path may be relative to: the workspace, and the server's working directory.
+    #: The directories that a path may be relative to: the workspace and the server's working directory.
     directories: Sequence[Path]
     _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
 
     def readings(self, path: str) -> PathCandidates | None:
-        """Returns the candidates of a path; computed once, because there can be many rules."""
+        """Returns the paths that a text may mean; cached, because there can be many rules."""
         if path not in self._readings:
             self._readings[path] = read(path, self.directories)
         return self._readings[path]
 
 
-#: Judges a value of a call: whether a condition holds.
+#: Returns whether a condition holds for a value of a call; None if unknown.
 Condition = Callable[[object, ToolCall], bool | None]
 
 
 def one_of(values: Sequence[Scalar]) -> Condition:
-    """Returns a condition: the value is one of these. Two types can't be compared, because tools convert some."""
+    """Returns the condition that a value is one of these; unknown for other types, which tools may convert."""
 
     def judge(value: object, _: ToolCall) -> bool | None:
         alike = [each for each in values if _kind(each) == _kind(value)]
@@ -60,7 +60,7 @@ def one_of(values: Sequence[Scalar]) -> Condition:
 
 
 def matches(expression: str) -> Condition:
-    """Returns a condition: a text has the expression somewhere. It is unknown if only a line break prevents a match."""
+    """Returns the condition that a text contains a match; unknown if only a line break prevents one."""
     exact, across_lines = Pattern(expression), Pattern(f"(?s){expression}")
 
     def judge(value: object, _: ToolCall) -> bool | None:
@@ -74,12 +74,12 @@ def matches(expression: str) -> Condition:
 
 
 def compares(operation: Callable[[Any, Any], bool], limit: float) -> Condition:
-    """Returns a condition: a number is on one side of another."""
+    """Returns the condition `operation(value, limit)` for numbers; unknown for other values."""
     return lambda value, _: operation(value, limit) if _kind(value) == "number" else None
 
 
 def path_matches(globs: Sequence[PathGlob]) -> Condition:
-    """Returns a condition: a path leads to a file that one of the globs matches."""
+    """Returns the condition that a path leads to a file that one of the globs matches."""
 
     def judge(value: object, call: ToolCall) -> bool | None:
         readings = call.readings(value) if isinstance(value, str) else None
@@ -91,7 +91,7 @@ def path_matches(globs: Sequence[PathGlob]) -> Condition:
     return judge
 
 
-#: Comparisons by their keyword, as in JSON Schema.
+#: Comparisons by keyword, as in JSON Schema.
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "minimum": operator.ge,
     "exclusiveMinimum": operator.gt,
@@ -105,7 +105,7 @@ class Argument:
     """Conditions on each value of one argument.
 
     Attributes:
-        steps: The names that lead to it, and `EACH` for all elements of a list.
+        steps: The keys that lead to the argument; `EACH` for all elements of a list.
         default: The value that the tool uses if the argument is missing.
     """
 
@@ -115,7 +115,7 @@ class Argument:
     default: object = MISSING
 
     def judge(self, call: ToolCall) -> list[bool | None]:
-        """Returns the answers for all values; there is at least one."""
+        """Returns the answer for each value, and at least one."""
         values = list(islice(_values(call.arguments, self.steps, self.default), MAX_ELEMENTS + 1))
         return [None] if len(values) > MAX_ELEMENTS else [self._judge(value, call) for value in values]
 
@@ -127,12 +127,12 @@ class Argument:
 
 
 def is_finite(value: Scalar) -> bool:
-    """Returns whether a value of a rule can be compared."""
+    """Returns whether a rule's value can be compared, unlike infinities and NaN."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _values(value: object, steps: Sequence[str], default: object) -> Iterator[object]:
-    """Yields the values at the end of the steps, and `MISSING` for steps without a value."""
+    """Yields the values that the steps lead to, `default` for a missing key, and `MISSING` for other failed steps."""
     if not steps:
         yield value
         return
@@ -155,7 +155,7 @@ def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, float) and not math.isfinite(value):
-        return "no number"  # in JSON, as which tools get it
+        return "no number"  # in JSON, which is what tools receive
     if isinstance(value, int | float):
         return "number"
     return type(value).__name__

@@ -1,6 +1,6 @@
-"""YAML that people write, as nodes with lines: each error names the line and the expected content.
+"""Hand-written YAML as nodes with line numbers: each error names the line and the expected content.
 
-Only plain data is accepted. With aliases, a few lines could become any number of values.
+Accepts plain data only. With aliases, a few lines could expand to any number of values.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,11 +12,11 @@ from yaml.reader import ReaderError
 from ipybox.support.errors import PolicyError
 from ipybox.support.printable import printable
 
-#: Bytes of a document.
+#: Maximum bytes of a document.
 MAX_SIZE = 64 * 1024
-#: Levels of nested lists and mappings; PyYAML takes a minute for some thousand.
+#: Maximum nesting of lists and mappings; PyYAML takes a minute for a few thousand levels.
 MAX_DEPTH = 20
-#: Characters of a text in it.
+#: Maximum characters of a string.
 MAX_TEXT = 500
 
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
@@ -25,7 +25,7 @@ _SCALARS = {_TEXT, *(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "b
 
 
 class PolicyDocument:
-    """A parsed YAML file, by the name `source` in messages; a PolicyError if it is not valid, or unsupported YAML."""
+    """A parsed YAML file, called `source` in messages. Raises a PolicyError for invalid or unsupported YAML."""
 
     def __init__(self, text: str, source: str):
         self.text = text
@@ -56,7 +56,7 @@ class PolicyDocument:
                 self._fail(event.start_mark.line, "nested too deeply")
 
     def end(self, node: yaml.Node) -> int:
-        """Returns the number of the character at which the line after a node begins."""
+        """Returns the index at which the line after a node begins."""
         if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
             last = node.value[-1]
             return self.end(last if isinstance(last, yaml.Node) else last[1])
@@ -68,7 +68,7 @@ class PolicyDocument:
         self._fail(node.start_mark.line, message)
 
     def mapping(self, node: yaml.Node, what: str, known: Collection[str] | None = None) -> dict[str, yaml.Node]:
-        """Returns the values of a mapping by their keys, which must be among the known ones."""
+        """Returns the values of a mapping by key. The keys must be among the known ones."""
         if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
             self.fail(node, f"{what} must be a mapping{_of(known)}, not {self.shown(node)}")
         found: dict[str, yaml.Node] = {}
@@ -90,7 +90,7 @@ class PolicyDocument:
         return node.value
 
     def scalar(self, node: yaml.Node, what: str) -> str | int | float | bool:
-        """Returns a text, a number, true or false."""
+        """Returns a string, number or boolean."""
         value = _constructed(node)
         if value is None:
             kinds = f"a printable string of at most {MAX_TEXT} characters, a number, true or false"
@@ -100,21 +100,21 @@ class PolicyDocument:
         return value
 
     def text_of(self, node: yaml.Node, what: str) -> str:
-        """Returns a text."""
+        """Returns a string."""
         value = self.scalar(node, what)
         if not isinstance(value, str):
             self.fail(node, f"{what} must be a string, not {self.shown(node)}: put it in quotes")
         return value
 
     def shown(self, node: yaml.Node) -> str:
-        """Returns the description of a node, for messages."""
+        """Returns a description of a node for messages."""
         if isinstance(node, yaml.ScalarNode):
             value = printable(node.value)
             return repr(value if len(value) <= 60 else f"{value[:60]}…") if value else "nothing"
         return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
 
     def plain(self, node: yaml.Node) -> Any:
-        """Returns the data of a node that was checked."""
+        """Returns the data of a checked node."""
         return cast(Any, yaml.SafeLoader("")).construct_object(node, deep=True)
 
     def _fail(self, line: int, message: str) -> NoReturn:

@@ -1,14 +1,14 @@
-"""Globs for the paths that tools get: they match the file that a path leads to, not its spelling.
+"""Globs for path arguments of tools: they match the file that a path leads to, not its spelling.
 
-A text is joined to each directory that it may be relative to. Programs open the result directly, or remove `.`, `..`
-and `//` first; with links, these are two different places. So there are three answers:
+A path is joined to each directory that it may be relative to. Programs open the result directly, or remove `.`, `..`
+and `//` first; with links, these can be two different files. So there are three answers:
 
-    True   wherever the path leads matches
-    False  nothing matches: not that, not its spelling, not in another case or another normal form of Unicode, which
-           some file systems don't tell apart
-    None   anything else, and texts that a tool may read as something else than this path
+    True   every file that the path may lead to matches
+    False  nothing matches: neither those files nor their spellings, even in another case or Unicode normal form, which
+           some file systems don't distinguish
+    None   anything else, and texts that a tool may interpret differently
 
-In a workspace, code may have created links: a glob that names a path there matches its spelling.
+Code may have created links in a workspace, so a glob for a path there is not resolved.
 """
 
 import errno
@@ -23,10 +23,10 @@ from pathlib import Path
 from ipybox.support.safe_directory import names_below
 from ipybox.tool_exec.approval.patterns import Pattern, is_text, literal
 
-#: Characters of a path up to which it is evaluated.
+#: Maximum characters of a path; longer ones are not evaluated.
 MAX_PATH = 1000
 
-#: What tools or their libraries may expand, unescape or strip, and URLs.
+#: Texts that tools or their libraries may expand, unescape or strip, and URLs.
 _OTHER_READINGS = re.compile(r"^~|[*?\[{$\\%\0]|^[a-zA-Z][a-zA-Z0-9+.-]*:|^\s|\s$|^$")
 #: Directories whose content depends on the process that reads them.
 _OF_THE_PROCESS = re.compile(r"/(?:proc|dev/fd)(?:/|$)")
@@ -37,23 +37,23 @@ _NO_WILDCARD = re.compile(r"[\[\]{}$\\%]|^~(?!/|$)|^$")
 
 @dataclass(frozen=True)
 class PathCandidates:
-    """Paths that a text may mean: through all links, and as they are spelled, without `.`, `..` and `//`."""
+    """Paths that a text may mean: with all links resolved, and as spelled but without `.`, `..` and `//`."""
 
     places: frozenset[str]
     spellings: frozenset[str]
 
 
 class PathGlob:
-    """A glob for paths: `*` and `?` stand for characters of one name, `**` for any number of directories.
+    """A glob for paths: `*` and `?` match characters within a name, `**` matches any number of directories.
 
-    `data/**` is the directory itself, too.
+    `data/**` also matches the directory itself.
 
     Args:
         glob: Absolute, beginning with `~/`, or relative to the workspace.
-        workspace: The directory that relative paths mean.
+        workspace: The base of relative globs.
 
     Raises:
-        ValueError: If it is not a valid glob; the message describes valid ones.
+        ValueError: If the glob is invalid; the message describes valid ones.
     """
 
     def __init__(self, glob: str, workspace: Path):
@@ -64,14 +64,14 @@ class PathGlob:
             )
         spelled = _normalised(workspace / Path(glob).expanduser())
         self._prefix, self._rest = _split(spelled)
-        # A glob that leads into the workspace by another way, such as a link to it, means the same there.
+        # A glob that reaches the workspace another way, such as through a link to it, means the same path there.
         inside = names_below(self._prefix, workspace)
         self._trusted = os.path.realpath(self._prefix) if inside is None else str(workspace.joinpath(*inside))
         self._exact = _pattern(self._trusted, self._rest)
         self._spelled = str(self._prefix)
 
     def judge(self, readings: PathCandidates) -> bool | None:
-        """Returns whether a path matches; None if that is not certain."""
+        """Returns whether a path matches; None if that is uncertain."""
         if all(self._exact.found_in(_rooted(place)) for place in readings.places):
             return True
         for prefix in {self._spelled, self._trusted, os.path.realpath(self._spelled)}:
@@ -82,7 +82,7 @@ class PathGlob:
 
 
 def read(text: str, directories: Iterable[Path]) -> PathCandidates | None:
-    """Returns the paths that a text may mean; None if that is unknown, as without directories if it is relative."""
+    """Returns the paths that a text may mean; None if unknown, such as a relative path without directories."""
     if len(text) > MAX_PATH or not text.isprintable() or _OTHER_READINGS.search(text):
         return None
     given = [directory / text for directory in directories] or [Path(text)]
@@ -93,7 +93,7 @@ def read(text: str, directories: Iterable[Path]) -> PathCandidates | None:
         return None
     try:
         places = frozenset(os.path.realpath(path) for path in (*given, *spellings))
-    except (OSError, RecursionError):  # links that were created in between
+    except (OSError, RecursionError):  # links created in the meantime
         return None
     known = places | spellings
     certain = all(is_text(path) and not _OF_THE_PROCESS.match(path) for path in known)
@@ -101,7 +101,7 @@ def read(text: str, directories: Iterable[Path]) -> PathCandidates | None:
 
 
 def _has_too_many_links(path: Path | str) -> bool:
-    """Returns whether the system refuses to follow that many links, which `realpath` does in some versions."""
+    """Returns whether a path has more links than the system follows; some versions of `realpath` follow them."""
     try:
         os.stat(path)
     except OSError as exc:
@@ -134,7 +134,7 @@ def _pattern(prefix: str, rest: str) -> Pattern:
 
 
 def _rooted(path: str) -> str:
-    """Returns a path as a sequence of names with a slash before each; the root is empty."""
+    """Returns a path as names with a slash before each; empty for the root."""
     return "" if path == "/" else path
 
 

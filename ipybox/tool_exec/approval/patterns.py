@@ -1,13 +1,13 @@
-"""Patterns that no text makes slow, because code chooses the text.
+"""Regular expressions that take linear time, because the agent's code chooses the text.
 
-Python's `re` backtracks, and a few characters can keep it busy for years. pydantic brings Rust's `regex`, whose time is
-linear in the length of the text; it has no look-around and no back-references.
+Python's `re` backtracks, and a few characters can keep it busy for years. pydantic includes Rust's `regex`, whose time
+is linear in the length of the text; it supports neither look-around nor back-references.
 https://docs.rs/regex/latest/regex/#syntax
 """
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-#: Characters of a text up to which it is searched.
+#: Maximum characters of a text; longer ones are not searched.
 MAX_TEXT = 20_000
 
 
@@ -15,7 +15,7 @@ class Pattern:
     """A regular expression to search for, in the syntax of Rust's `regex`.
 
     Raises:
-        ValueError: If it is not valid; the message says why.
+        ValueError: If it is invalid; the message says why.
     """
 
     def __init__(self, expression: str):
@@ -31,7 +31,7 @@ class Pattern:
 
 
 def is_text(value: str) -> bool:
-    """Returns whether patterns can search a text: it is not too long, and has no lone surrogates."""
+    """Returns whether patterns can search a text: it is not too long and contains no lone surrogates."""
     if len(value) > MAX_TEXT:
         return False
     try:
@@ -42,11 +42,11 @@ def is_text(value: str) -> bool:
 
 
 def name_glob(glob: str) -> Pattern:
-    """Returns the pattern for whole names: `*` stands for any characters, `?` for one."""
+    """Returns a pattern for whole names: `*` matches any characters, `?` matches one."""
     wildcards = {"*": ".*", "?": "."}
     return Pattern(f"^(?s:{''.join(wildcards.get(each) or literal(each) for each in glob)})$")
 
 
 def literal(text: str) -> str:
-    """Returns an expression for exactly this text."""
+    """Returns an expression that matches exactly this text."""
     return "".join(each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):X}}}" for each in text)

@@ -1,9 +1,9 @@
 """Approval policies: which tool calls are allowed, which are denied, and which need an approval request.
 
-A policy applies in the application, outside of the kernel. It can learn: an answer that holds for more than one call
-becomes a rule. The new rule stands directly before the rule that required the request, with the same conditions, or
-after all others if no rule did: it only decides on calls that would need a request, whatever stands above or below.
-All comments and formatting of the others stay.
+The application enforces a policy, outside the kernel. A policy can learn: an answer to more than one call becomes a
+rule. The new rule is inserted directly before the rule that required the request, with the same conditions, or at the
+end if no rule matched. So it only decides on calls that would otherwise need a request. Comments and formatting of the
+other rules are preserved.
 """
 
 import json
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The name of a policy in the workspace: code in the sandbox can't write a file of this name.
+#: The name of a policy file in the workspace, which sandboxed code can't write.
 POLICY_FILE = "ipybox.yaml"
 
 REMEMBERED = "# remembered from an answer"
 
-#: The scope of an answer, beyond one call.
+#: The scope of an answer to more than one call.
 Scope = Literal["tool", "server"]
 
-#: Limits of names for which an answer can be remembered: characters, and what they contain besides letters and digits.
+#: Answers are remembered only for names of at most this many letters, digits and these characters.
 _MAX_NAME = 200
 _MARKS = "_.-/"
 
 
 @dataclass(frozen=True)
 class PolicyDecision:
-    """The decision of a policy on a call."""
+    """A policy's decision on a call."""
 
     effect: Effect
     call: ToolCall
-    #: The rule that decided, or that no rule matched.
+    #: Which rule decided, or that it was the default.
     reason: str
-    #: Whether an answer can hold for more than this call.
+    #: Whether an answer can apply to more than this call.
     can_be_remembered: bool
 
 
@@ -62,7 +62,7 @@ class ApprovalPolicy:
         text: YAML, as `ipybox.tool_exec.approval.rules` describes it. By default, every call needs a request.
         workspace: The base of relative paths, by default the working directory.
         source: The name of the text in messages.
-        untrusted: Why the rules can only deny. Calls that they allow then need a request.
+        untrusted: Why the rules are not trusted, if they aren't: calls that they allow then need a request.
 
     Raises:
         PolicyError: If the text is not a valid policy; the message names the line and the expected content.
@@ -77,7 +77,7 @@ class ApprovalPolicy:
         untrusted: str | None = None,
     ):
         self.untrusted = untrusted
-        #: The file to which answers are written, if there is one.
+        #: The file that answers are written to; None to keep them in memory.
         self.file: Path | None = None
         self._workspace = (workspace or Path.cwd()).resolve()
         self._source = source
@@ -88,7 +88,7 @@ class ApprovalPolicy:
 
     @classmethod
     def load(cls, path: Path | str, workspace: Path | None = None, store: "TrustStore | None" = None) -> Self:
-        """Returns the policy of a file; answers that hold for more than one call are written to it.
+        """Returns the policy in a file; answers to more than one call are written to it.
 
         Args:
             path: The file.
@@ -96,7 +96,7 @@ class ApprovalPolicy:
             store: Decides whether a file in the workspace is trusted. Without it, the caller vouches for the file.
 
         Raises:
-            PolicyError: If the file can't be read, or is wrong, or code could change it: in the workspace, it must be
+            PolicyError: If the file can't be read, is invalid, or code could change it: in the workspace, it must be
                 `ipybox.yaml`.
         """
         workspace = (workspace or Path.cwd()).resolve()
@@ -120,7 +120,7 @@ class ApprovalPolicy:
         if store is not None and not store.trusts(place, text.encode()):
             return cls._untrusted(text, place, store)
         policy = cls(text, workspace, source=place.name)
-        if store is None or store.can_remember:  # otherwise a written answer would end the trust
+        if store is None or store.can_remember:  # otherwise, writing an answer would revoke the trust
             policy.file = place
             policy._on_written = store and partial(store.trust, place)
         return policy
@@ -134,7 +134,7 @@ class ApprovalPolicy:
         try:
             return cls(text, store.workspace, source=place.name, untrusted=notice)
         except PolicyError as exc:
-            # Which calls it denies is unknown.
+            # It is unknown which calls it denies, so all need a request.
             return cls(workspace=store.workspace, source=place.name, untrusted=f"{notice} Its rules are invalid: {exc}")
 
     @property
@@ -151,7 +151,7 @@ class ApprovalPolicy:
         tool_args: Mapping[str, Any],
         server_params: Mapping[str, Any] | None = None,
     ) -> PolicyDecision:
-        """Decides on a call; the server's parameters show what its paths may be relative to."""
+        """Decides on a call; the server's parameters tell what its paths may be relative to."""
         started_in = str((server_params or {}).get("cwd") or "")
         directories = [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
         call = ToolCall(server_name, tool_name, tool_args, directories)
@@ -171,14 +171,14 @@ class ApprovalPolicy:
         return self.decide(request.server_name, request.tool_name, request.tool_args, request.server_params)
 
     def remember(self, decision: PolicyDecision, scope: Scope) -> None:
-        """Allows from now on, for a tool or a server, the calls for which the decision required a request.
+        """Allows calls like the one that required a request from now on, for its tool or its whole server.
 
-        If the policy has a file, the rule is written there; if that is impossible, the log says why.
+        If the policy has a file, the rule is written to it; a failure is logged.
         """
         assert decision.can_be_remembered
         rule = self._first(decision.call)
         if (self._default if rule is None else rule.effect) != "ask":
-            return  # because another answer has changed the rules since
+            return  # another answer has changed the rules since
         written: dict[str, Any] = {"server": decision.call.server}
         if scope == "tool":
             written["tool"] = decision.call.tool
@@ -209,13 +209,13 @@ class ApprovalPolicy:
         return next((rule for rule in self._rules if rule.matches(call)), None)
 
     def _write(self, path: Path) -> None:
-        """Writes the text, which only grows, unless another program has changed the file."""
+        """Writes the text, unless another program has changed the file. The text only grows."""
         if _read(path) != self._text_in_file:
             raise PolicyError(f"{path} has changed since ipybox read it")
         data = self._text.encode()
         if path.is_relative_to(self._workspace):
-            # A sandbox that keeps code from writing it has mounted this file; one in its place would be writable. Its
-            # path has no links. It gets one write; a partly written rule lacks its effect, which is an error.
+            # The sandbox protects this file with a mount; a file that replaces it would be writable. Its path has no
+            # links. There is one write: a partly written rule lacks its effect, which is an error.
             with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
                 file.write(data)
         else:
@@ -245,7 +245,7 @@ def _read(path: Path) -> str:
 
 
 def _insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mapping[str, Any]) -> str:
-    """Returns the text of a policy with one more rule, before the one at this index, and otherwise unchanged."""
+    """Returns a policy's text with a rule inserted before the one at index `place`, and otherwise unchanged."""
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = text[rules[0].start : text.index("-", rules[0].start)] if rules else "  "
     keys = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in written.items()]
@@ -263,7 +263,7 @@ def _insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mappi
 
 
 def _above_comments(text: str, start: int) -> int:
-    """Returns the beginning of the lines of comments that stand directly above a line, or of that line."""
+    """Returns the index at which the comments directly above a line begin, or the line if there are none."""
     while start > 0:
         above = text.rfind("\n", 0, start - 1) + 1
         if not text[above:start].lstrip().startswith("#"):
@@ -273,10 +273,10 @@ def _above_comments(text: str, start: int) -> int:
 
 
 def _is_plain(name: str) -> bool:
-    """Returns whether a rule can contain a name without matching other names. It compares characters, not glyphs."""
+    """Returns whether a rule for this name matches no other name. Rules compare characters, not glyphs."""
     plain = (each.isalnum() or each in _MARKS or unicodedata.category(each).startswith("M") for each in name)
     return 0 < len(name) <= _MAX_NAME and all(plain)
 
 
-#: The earlier name, which documents use.
+#: The former name, which documents use.
 Policy = ApprovalPolicy

@@ -1,6 +1,6 @@
 """The messages of the approval channel: JSON-RPC 2.0 requests from the server, answered by the client.
 
-When a request ends, the server notifies the client, which can't know otherwise whether its answer counted.
+When a request ends, the server notifies the client, which can't tell otherwise whether its answer counted.
 https://www.jsonrpc.org/specification
 """
 
@@ -19,14 +19,14 @@ REJECTED = -32001
 #: Why a second client is rejected, with HTTP status 409.
 OTHER_CLIENT = "another approval client is connected"
 
-#: Stands for the decisions that an approval client had not made when its connection ended.
+#: The decision on requests that are pending when the approval client disconnects.
 DISCONNECTED = NoDecision(False, "nobody", "the approval client disconnected")
 
 _FIELDS = ("server_name", "tool_name", "tool_args", "server_params", "output_mark", "kind")
 
 
 def approve_request(request: ApprovalRequest) -> dict[str, Any]:
-    """Returns the message that asks for a decision. Times are in ISO 8601."""
+    """Returns the message that asks for a decision. Times are in ISO 8601 format."""
     params = {field: getattr(request, field) for field in _FIELDS}
     params["created_at"] = request.created_at.isoformat()
     params["expires_at"] = None if request.expires_at is None else request.expires_at.isoformat()
@@ -36,7 +36,7 @@ def approve_request(request: ApprovalRequest) -> dict[str, Any]:
 def received_request(
     message: dict[str, Any], respond: Callable[[ApprovalDecision], Awaitable[object]]
 ) -> ApprovalRequest:
-    """Returns the request of a message."""
+    """Returns the request in a message."""
     params: dict[str, Any] = message["params"]
     expires_at = params["expires_at"]
     return ApprovalRequest(
@@ -55,7 +55,7 @@ def decided_notification(request: ApprovalRequest, decided: ApprovalDecision) ->
 
 
 def ended(message: dict[str, Any]) -> tuple[ApprovalState, ApprovalDecision]:
-    """Returns how the request of a notification has ended."""
+    """Returns how the request in a notification ended."""
     params: dict[str, Any] = message["params"]
     state: ApprovalState = params["state"]
     kind = ApprovalDecision if state in ("accepted", "rejected") else NoDecision
@@ -72,7 +72,7 @@ def answer(request_id: str, decision: ApprovalDecision) -> dict[str, Any]:
 
 
 def parse_answer(message: object) -> tuple[str, ApprovalDecision]:
-    """Returns the id of an answer and its decision; a ValueError if the message is not an answer."""
+    """Returns the id and decision of an answer; raises a ValueError if the message is not an answer."""
     match cast(Any, message):
         case {"id": str(request_id), "result": bool(result)}:
             return request_id, ApprovalDecision(result, APPLICATION)

@@ -25,34 +25,34 @@ RequestKind = Literal["tool", "shell"]
 #: The decider in the audit log if the caller names no other.
 APPLICATION = "application"
 
-#: The decider of a call on which no decision was made, and of one whose request expired.
+#: The decider of calls without a decision, and of calls whose request expired.
 NOBODY, TIMEOUT = "nobody", "timeout"
 
 
 class NoDecision(ApprovalDecision):
-    """Stands for the missing decision on a call, which therefore does not run."""
+    """The lack of a decision on a call, which therefore does not run."""
 
 
 class ApprovalRequest:
     """A tool call, or a shell command, that the application accepts or rejects.
 
-    A shell command is the call of a tool `shell`, or `shell_magic` for the cell of a script magic such as `%%bash`, of
-    a server `ipybox`; its argument `cmd` is the command or the cell.
+    A shell command is a call of the tool `shell` of the server `ipybox`, or of `shell_magic` for the cell of a script
+    magic such as `%%bash`. Its argument `cmd` is the command or the cell.
 
     Attributes:
         kind: `tool` or `shell`.
-        server_name: Name of the MCP server that has the tool.
+        server_name: Name of the MCP server that provides the tool.
         tool_name: Name of the tool.
         server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
-        output_mark: The mark in the kernel's output that follows the output before the call, or 0.
+        output_mark: The sync marker in the kernel's output that ends the output before the call, or 0.
         id: A unique name for the request.
         created_at: When it was made, in UTC.
         expires_at: When it expires, in UTC; None if it does not.
-        state: `pending` until it ends: `accepted`, `rejected` (also if its approver failed), `expired`, or `cancelled`
-            (the call has ended, or nothing can decide on it any more).
+        state: `pending`, and finally `accepted`, `rejected` (also if its approver failed), `expired`, or `cancelled`
+            (the call has ended, or nothing can decide on it anymore).
 
     Args:
-        respond: Passes the decision on, which is true if the call is accepted, and returns when it has taken effect;
+        respond: Passes on the decision, which is true if the call is accepted, and returns when it has taken effect;
             None if it takes effect here.
         request_id: The `id`; a new one by default.
     """
@@ -85,19 +85,19 @@ class ApprovalRequest:
         self._answered = False
         self._decision: ApprovalDecision | None = None
         self._ended = asyncio.Event()
-        #: Ends its approver, while one is asked.
+        #: Cancels the approver while it runs.
         self.asking: asyncio.Timeout | None = None
 
     @cached_property
     def tool_args(self) -> dict[str, Any]:
-        """The exact arguments of the call, as a copy: the call runs as code sent it, whatever is changed here."""
+        """A copy of the call's exact arguments. Changing it does not affect the call."""
         return json.loads(json.dumps(self._tool_args))
 
     async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> bool:
         """Lets the tool run, and returns whether the decision counts.
 
-        It does not count if the request was decided before, or is `cancelled`: then the first decision applied, or
-        nothing ran.
+        It does not count if the request was already decided (the first decision applies) or is `cancelled` (nothing
+        runs).
 
         Args:
             by: The decider, for the audit log.
@@ -110,7 +110,7 @@ class ApprovalRequest:
         return await self._answer(ApprovalDecision(True, by, because))
 
     async def reject(self, reason: str | None = None, *, by: str = APPLICATION) -> bool:
-        """Makes the call fail in the kernel, with the reason, if given; returns and raises the same as `accept`.
+        """Makes the call fail in the kernel with the given reason; returns and raises the same as `accept`.
 
         Args:
             reason: The reason.
@@ -121,7 +121,7 @@ class ApprovalRequest:
     async def decided(self) -> ApprovalDecision:
         """Waits until the request ends, and returns the decision, whichever part of the application made it.
 
-        A request that ends without one, because it expires or its call ends, counts as a decision against the call.
+        A request that ends without a decision, because it expires or its call ends, counts as a rejection.
         """
         await self._ended.wait()
         assert self._decision is not None
@@ -134,11 +134,11 @@ class ApprovalRequest:
     async def fail(self, reason: str) -> None:
         """Rejects the call because its approver failed. No effect if the request was decided or has ended."""
         if self.state == "pending" and not self._answered:
-            with suppress(ConnectionError):  # then the call has failed already
+            with suppress(ConnectionError):  # the call has failed already
                 await self._answer(NoDecision(False, NOBODY, f"the approver failed: {reason}"))
 
     def settle(self, state: ApprovalState, decision: ApprovalDecision) -> bool:
-        """Ends the request, unless it has ended; returns whether it did. Only the approval channel calls it."""
+        """Ends the request, and returns whether it was still pending. For the approval channel only."""
         if self._ended.is_set():
             return False
         self.state, self._decision = state, decision
@@ -177,14 +177,14 @@ ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
 
 
 async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
-    """Has an approver decide on a request; returns when the approver has ended.
+    """Asks an approver to decide on a request; returns when the approver has finished.
 
-    An approver that raises or is cancelled makes the call fail, as does one that returns True or False instead of
-    deciding. One that returns nothing may decide later. If the request ends without a decision, the approver is
-    cancelled; if another decision is made, it runs on.
+    The call fails if the approver raises, is cancelled, or returns True or False instead of deciding. An approver that
+    returns None may decide later. If the request ends without a decision, the approver is cancelled; if the decision
+    comes from elsewhere, it keeps running.
     """
     ended = request.state in ("expired", "cancelled")
-    with suppress(TimeoutError):  # of the block, which catches those of the approver
+    with suppress(TimeoutError):  # from this timeout; the approver's own are caught below
         async with asyncio.timeout(0 if ended else None) as request.asking:
             try:
                 returned = await approver(request)
@@ -193,7 +193,7 @@ async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
             except asyncio.CancelledError:
                 await request.fail("the approver was cancelled")
                 raise
-            except Exception as exc:  # any exception of the application
+            except Exception as exc:  # the application may raise anything
                 logger.exception("the approval callback failed on %s", request)
                 await request.fail(f"{type(exc).__name__}: {exc}")
             finally:

@@ -5,7 +5,7 @@ rules:                        # the first rule that matches decides
   - effect: deny              # allow, ask or deny
     server: filesystem        # a name, or a list of names, with * and ?
     tool: [write_*, edit_*]
-    args:                     # all must hold; a plain value stands for `const`
+    args:                     # all must hold; a plain value means `const`
       path: {path: "secrets/**"}
       edits[].oldText: {pattern: "^import"}
 """
@@ -39,7 +39,7 @@ from ipybox.tool_exec.approval.patterns import Pattern, is_text, name_glob
 Effect = Literal["allow", "ask", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 
-#: Limits of the rules of a policy, and the conditions of a rule: each takes time.
+#: Maximum rules of a policy: each takes time.
 MAX_RULES = 200
 
 _POLICY_KEYS = ("default", "rules")
@@ -53,13 +53,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ApprovalRule:
-    """A rule.
+    """One rule of a policy.
 
     Attributes:
-        servers, tools: Their names; empty for all.
-        written: Its content in the file, as plain data.
+        servers, tools: Patterns for their names; empty for all.
+        written: The rule in the file, as plain data.
         source: File and line.
-        start, end: The characters at which its first line, and the line after it, start.
+        start, end: The indexes in the text at which the rule's first line, and the line after it, start.
     """
 
     effect: Effect
@@ -72,7 +72,7 @@ class ApprovalRule:
     end: int
 
     def matches(self, call: ToolCall) -> bool:
-        """Returns whether it decides on a call: to allow, all conditions must hold; otherwise all may hold."""
+        """Returns whether the rule decides on a call: to allow it, conditions must hold; otherwise, they only may."""
         return (
             self._names(self.servers, call.server)
             and self._names(self.tools, call.tool)
@@ -80,7 +80,7 @@ class ApprovalRule:
         )
 
     def doubtful(self, call: ToolCall) -> str | None:
-        """Returns the name of an argument that it matches only because nothing is certain about it."""
+        """Returns the name of an argument for which it is uncertain whether the rule matches; None without one."""
         return next((each.name for each in self.arguments if True not in each.judge(call)), None)
 
     def _is_enough(self, answers: Sequence[bool | None]) -> bool:

@@ -48,7 +48,7 @@ class ApprovalChannel:
 
     @property
     def open(self) -> bool:
-        """Whether there is an approver."""
+        """Whether an approval client is connected."""
         return self._websocket is not None
 
     async def connect(self, websocket: web.WebSocketResponse) -> None:
@@ -72,7 +72,7 @@ class ApprovalChannel:
             self._disconnected.set()
 
     async def disconnect(self) -> None:
-        """Closes the connection to the approval client; requests that wait for it fail."""
+        """Closes the connection to the approval client; pending requests fail."""
         if self._websocket is not None:
             await self._websocket.close(code=WSCloseCode.GOING_AWAY)
         await self._pending.cancel(DISCONNECTED)
@@ -93,7 +93,7 @@ class ApprovalChannel:
         tool_args: dict[str, Any],
         server_params: dict[str, Any] | None = None,
     ) -> bool:
-        """Returns whether the application accepts a tool call, of which it sees all arguments.
+        """Returns whether the application, which sees all arguments, accepts a tool call.
 
         Raises:
             ToolRunnerError: If the call is rejected with a reason.
