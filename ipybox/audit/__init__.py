@@ -1,1 +1,1 @@
-"""The audit log: a record of what code did. Only the application writes it; docs/audit.md describes its format."""
+"""The audit log: a record of agents' actions. Only the application writes it; docs/audit.md describes its format."""

@@ -1,7 +1,7 @@
 """The content of the audit log: events as lines of JSON.
 
 While the log can't be written, no new action starts: callers check `AuditLog.require` first. Events of actions that
-have already happened are counted; the next line says how many are missing.
+have already happened are counted, and the next line says how many are missing.
 """
 
 import json
@@ -19,7 +19,7 @@ from ipybox.support.errors import AuditError
 from ipybox.support.placeholders import variables
 from ipybox.support.private_file import load_or_create_key
 
-#: Whether code and arguments are written, without secrets, in addition to their hashes.
+#: `full` records code and arguments, without secrets, in addition to their hashes.
 Detail = Literal["full", "hash"]
 
 #: The fields of tool calls that `hash` omits.
@@ -70,7 +70,7 @@ class AuditLog:
         self.writer.close()
 
     def know(self, variables: Mapping[str, str]) -> None:
-        """Removes those values that are secrets from everything written from now on."""
+        """Removes the secrets among these values from everything written from now on."""
         self.redactor.know(secrets_among(variables))
 
     async def require(self) -> None:
@@ -90,7 +90,7 @@ class AuditLog:
         self.writer.add(json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n")
 
     def code(self, code: str) -> dict[str, Any]:
-        """Returns the fields for code."""
+        """Returns the fields that describe code."""
         return {
             "code": self.redactor.text(code, MAX_CODE) if self._full else None,
             "code_hash": self.digest(code),
@@ -98,14 +98,14 @@ class AuditLog:
         }
 
     def digest(self, value: Any) -> str | None:
-        """Returns the hash of a JSON value; None if it is too deeply nested for any tool."""
+        """Returns the hash of a JSON value; None if it is nested too deeply."""
         try:
             return digest(value, self._key)
         except RecursionError:
             return None
 
     def know_variables_of(self, value: Mapping[str, Any]) -> None:
-        """Removes the secrets behind the placeholders of a server's parameters from now on."""
+        """Removes the secrets behind placeholders in server parameters from everything written from now on."""
         if value == self._without_variables:  # servers are few, and calls many
             return
         if names := variables(value):

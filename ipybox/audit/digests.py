@@ -1,7 +1,7 @@
 """Hashes of code and arguments in the audit log.
 
-They are keyed, because a plain hash of a short secret can be found by trying all short secrets. The key belongs to the
-user, who can check whether a line is about a given value; sandboxed code can't read it.
+They are keyed: trying all short values would reveal a short secret behind a plain hash. The key belongs to the user,
+who can check whether a line is about a given value; sandboxed code can't read it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def key_path() -> Path:
 def digest(value: Any, key: bytes | None = None) -> str:
     """Returns the hash of a JSON value as in the audit log, by default with the user's key.
 
-    It is HMAC-SHA256 of the canonical JSON: keys sorted, no spaces, all but ASCII escaped.
+    It is the HMAC-SHA256 of the canonical JSON: keys sorted, no spaces, non-ASCII characters escaped.
     """
     mac = hmac.new(key or load_or_create_key(key_path()), digestmod=hashlib.sha256)
     for piece in _ENCODER.iterencode(value):  # in pieces, so that other threads can run

@@ -1,9 +1,9 @@
-"""The file of the audit log: lines are appended, and a full file makes room for a new one.
+"""The file of the audit log: lines are appended, and full files are rotated.
 
-Code in the sandbox can't write its directory. Without a sandbox, code can, so no link is followed, and only a file with
-a single name is accepted. Processes of the same workspace share it: each line is one `write` at its end, under a lock.
-The lock is in the state directory, because any process that can read a file can lock it. Another process may hold it
-for long, so only the thread of `writer` waits for it.
+Sandboxed code can't write its directory. Without a sandbox, code can, so no link is followed, and only a file with a
+single hard link is accepted. Processes in the same workspace share the file: each line is one `write` at its end, under
+a lock. The lock is in the state directory, because any process that can read a file can lock it. Another process may
+hold it for a long time, so only the thread of `writer` waits for it.
 """
 
 import errno
@@ -22,20 +22,20 @@ from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 from ipybox.support.way_in import setting
 
-#: Bytes of a file after which a new one is started, and how many full ones are kept.
+#: Bytes at which a file is rotated, and the number of full files that are kept.
 MAX_BYTES = 10 << 20
 MAX_FULL = 9
 
 LOG_NAME = "audit.jsonl"
 
-# A planted pipe does not block: without a reader, opening it fails.
+# Non-blocking: opening a planted pipe without a reader fails instead of waiting.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class AuditLogFile:
     """The log of one workspace. Its file is opened on demand, even after `close`.
 
-    A single line may exceed `max_bytes` of a file. Of the full files, the newest `max_full` are kept.
+    A file may exceed `max_bytes` only if it contains a single line. The newest `max_full` full files are kept.
     """
 
     def __init__(self, workspace: Path, *, max_bytes: int = MAX_BYTES, max_full: int = MAX_FULL):
@@ -60,14 +60,14 @@ class AuditLogFile:
 
     @property
     def lock_path(self) -> Path:
-        """The file that a process locks while it writes, in a directory of the user, which is created."""
+        """The file that a process locks while it writes. Its directory, which belongs to the user, is created."""
         return workspace_state_dir(self._workspace) / "audit.lock"
 
     def append(self, lines: deque[bytes]) -> None:
-        """Appends lines with their line breaks, and removes written ones from the queue.
+        """Appends lines, which include their line breaks, and removes written ones from the queue.
 
-        Waits for the lock, which another process may hold for any time. Raises an OSError if a line can't be written;
-        the file then ends with the line before.
+        Waits for the lock as long as another process holds it. Raises an OSError if a line can't be written; the file
+        then ends with the previous line.
         """
         if self._lock is None:
             self._lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -86,7 +86,7 @@ class AuditLogFile:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Closes the files; a later line opens them again."""
+        """Closes the files; `append` opens them again."""
         self._close_file()
         if self._lock is not None:
             os.close(self._lock)
@@ -127,11 +127,11 @@ class AuditLogFile:
 
 @contextmanager
 def open_logs(workspace: Path) -> Generator[list[BinaryIO]]:
-    """Opens the files of a workspace's log for reading, oldest first. What they contain is untrusted.
+    """Opens the files of a workspace's log for reading, oldest first. Their content is untrusted.
 
     Raises:
         FileNotFoundError: If there is no log.
-        OSError: If a file can't be read, or is something else, such as a link or a pipe.
+        OSError: If a file can't be read or is not a regular file.
     """
     newest = workspace / STATE_DIR / LOG_NAME
     with ExitStack() as stack:
@@ -148,7 +148,7 @@ def open_logs(workspace: Path) -> Generator[list[BinaryIO]]:
 
 
 def not_written(reason: object) -> AuditError:
-    """Returns the error about a log that can't be written."""
+    """Returns the error for a log that can't be written."""
     off = f"set {setting('audit')} to off"
     return AuditError(f"can't write the audit log: {reason}; free up space, make it writable, or {off}")
 
@@ -158,7 +158,7 @@ def _rotated(number: int) -> str:
 
 
 def _open_in(directory: Directory) -> int:
-    """Opens the file, or creates it for this user only; raises an OSError if it is something else, such as a link."""
+    """Opens the file, or creates it for this user only; raises an OSError if it is a link, a pipe or the like."""
     path = directory.path / LOG_NAME
     try:
         file = os.open(LOG_NAME, _APPEND | os.O_CREAT, 0o600, dir_fd=directory.fd)

@@ -1,10 +1,10 @@
-"""Events of sessions, as metrics receive them, and those of jobs."""
+"""The types of session and job events that metrics receive."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-#: The job waits in a queue; its node runs a kernel gateway, or failed to; the node is lost; the job is not needed.
+#: The job is queued; its node runs a kernel gateway, or failed to; the node was lost; the job is no longer needed.
 JobAction = Literal["queued", "started", "failed", "lost", "ended"]
 
-#: Receives the name and the fields of each event of a session, as the audit log does. It must not block or raise.
+#: Receives the name and fields of each session event, as the audit log does. Must not block or raise.
 SessionObserver = Callable[[str, Mapping[str, Any]], None]

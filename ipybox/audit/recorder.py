@@ -1,7 +1,7 @@
-"""Records what one kernel session does, in the audit log, as spans and in metrics: its executions and tool calls.
+"""Records the executions and tool calls of one kernel session: in the audit log, as spans and in metrics.
 
-An executor runs one cell at a time, to which calls from its kernel belong. A call between two cells, from a thread of
-the kernel, belongs to no cell.
+An executor runs one cell at a time, and tool calls from its kernel belong to that cell. A call between two cells, from
+a thread in the kernel, belongs to no cell.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class SessionRecorder:
     Args:
         audit: The audit log.
         name: The name of the session.
-        history: Keeps the session for a notebook.
-        observer: Counts what the session does.
+        history: Keeps the session's cells for a notebook.
+        observer: Receives the session's events for metrics.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SessionRecorder:
         self._audit = audit
         self._observer = observer
         self._history = history
-        #: Whose redactor knows the secrets, if anything is kept.
+        #: Provides the redactor; None if nothing is kept.
         self._kept = audit or history
         self._id = new_id()
         self.name = name
@@ -57,11 +57,11 @@ class SessionRecorder:
         self._cell: ExecutionRecord | None = None
 
     def named(self, name: str | None) -> "SessionRecorder":
-        """Returns the recorder of another executor, with the same log."""
+        """Returns a recorder for another executor, with the same log."""
         return SessionRecorder(self._audit, name, self._history and self._history.for_sibling(), self._observer)
 
     def notebook(self) -> "NotebookNode":
-        """Returns the session so far as a notebook; raises a RuntimeError if nothing is kept for it."""
+        """Returns the session so far as a notebook; raises a RuntimeError if its cells are not kept."""
         if self._history is None:
             raise RuntimeError("the session's cells are not kept: create the executor with `notebook_bytes` above 0")
         return self._history.notebook(session_id=self._id, session_name=self.name)
@@ -73,20 +73,20 @@ class SessionRecorder:
     def job(
         self, action: "JobAction", *, reason: str | None = None, waited: float | None = None, **fields: str | None
     ) -> None:
-        """Records what happens to the job of an engine that runs the session's kernel.
+        """Records an event of the engine's job that runs the session's kernel.
 
         Args:
             action: What happened.
             reason: Why the job waits, failed or was lost.
-            waited: Seconds from the start of the command until its node ran or failed.
+            waited: Seconds from the start of the command until its node started or failed.
             fields: The `engine`, as messages call it, the number of the `job` and the name of its `node`, as far as
-                they are known.
+                known.
         """
         given = {**fields, "reason": reason and self._text(reason), "waited": waited and round(waited, 3)}
         self._record("job", **self._ids, cell_id=self._cell and self._cell.id, action=action, **given)
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
-        """Removes the secrets among the environment variables of a cell from what is recorded from now on."""
+        """Removes the secrets in a cell's environment variables from everything recorded from now on."""
         if self._kept is not None:
             from ipybox.audit.redaction import secrets_among
 
@@ -109,10 +109,10 @@ class SessionRecorder:
 
     @asynccontextmanager
     async def cell(self, code: str) -> AsyncGenerator[ExecutionRecord]:
-        """Records the cell that is executed in the context, with any outcome.
+        """Records the cell that is executed in the context, whatever its outcome.
 
         Raises:
-            AuditError: If it can't be recorded; it must not be executed then.
+            AuditError: If it can't be recorded; then it must not be executed.
         """
         audit, history = self._audit, self._history
         if audit is not None and audit.writer.failed:
@@ -129,7 +129,7 @@ class SessionRecorder:
             self._record("cell", **ended, **(audit.code(code) if audit is not None else {}))
             if history is not None and cell.executed is not None:
                 history.end(cell.executed, cell.result, {"event": "cell", "time": utc_now(), **ended})
-            cell.result = None  # else an error refers to itself through its traceback
+            cell.result = None  # otherwise, an error would refer to itself through its traceback
             if cell.lost_state:
                 self.session("restart")
             if audit is not None:
@@ -145,7 +145,7 @@ class SessionRecorder:
         *,
         large: bool = False,
     ) -> AsyncGenerator[ToolCallRecord]:
-        """Records the tool call that is made in the context, with any outcome; its span is the current one there.
+        """Records the tool call that is made in the context, whatever its outcome; its span is current there.
 
         `large` arguments are processed in a thread.
         """
@@ -170,25 +170,25 @@ class SessionRecorder:
         """Records a decision on a tool call, before the call is made.
 
         Raises:
-            AuditError: If it can't be recorded; the call must not be made then.
+            AuditError: If it can't be recorded; then the call must not be made.
         """
         if not decided.accepted:
             call.fail("rejected", decided.reason, outcome="rejected")
         if call.span is not None:
             call.span.add_event("decision", {"accepted": decided.accepted, "by": decided.by})
-        fields = {**call.ids, **call.described, "arguments": None}  # which the event of the call has
+        fields = {**call.ids, **call.described, "arguments": None}  # they are in the call's own event
         made = {"accepted": decided.accepted, "by": decided.by, "reason": decided.reason and self._text(decided.reason)}
         self._record("decision", **fields, **made, duration=seconds_since(call.started))
         if self._audit is not None:
             await self._audit.writer.flush(required=True)
 
     def denied(self, by: str, messages: Iterable[str]) -> None:
-        """Records denials without an approval request, by the `sandbox`, a `limit` or the `tool_server`."""
+        """Records denials that involve no approval request: by the `sandbox`, a `limit` or the `tool_server`."""
         for message in messages:
             self._record("denial", **self._ids_now(), by=by, message=self._text(message))
 
     def _record(self, event: str, **fields: Any) -> None:
-        """Passes an event on to all that keep or count it; the history gets cells with their outputs."""
+        """Passes an event to the log, the observer and the history, which receives cells separately, with outputs."""
         if self._audit is not None:
             self._audit.record(event, **fields)
         if self._observer is not None:

@@ -1,4 +1,4 @@
-"""What the audit log records: executions, tool calls, the decisions on them, and other actions of the application."""
+"""What the audit log records: executions, tool calls, decisions on them, and other actions of the application."""
 
 import asyncio
 import time
@@ -41,17 +41,17 @@ class ApprovalDecision:
 #: How an action ended.
 Outcome = Literal["ok", "error", "timeout", "cancelled", "rejected"]
 
-#: Characters that are written of code, of a call's arguments, and of other texts.
+#: Maximum characters recorded of code, of a call's arguments, and of other texts.
 MAX_CODE = 8000
 MAX_ARGUMENTS = 4000
 MAX_OTHER = 1000
 
-#: Characters of a tool's name in a span.
+#: Maximum characters of a tool's name in a span.
 MAX_NAME = 200
 
 
 class ExecutionRecord:
-    """One execution of a cell. `session` has the fields that name its session; `executed` is the notebook's cell."""
+    """One execution of a cell. `session` identifies its session in events; `executed` is the notebook's cell."""
 
     def __init__(self, session: Mapping[str, str | None], executed: "ExecutedCell | None" = None):
         self.id = new_id()
@@ -59,13 +59,13 @@ class ExecutionRecord:
         self.executed = executed
         #: Its result or error.
         self.result: ExecutionOutput | BaseException | None = None
-        #: Whether its end cost the kernel and its state.
+        #: Whether the kernel and its state were lost at its end.
         self.lost_state = False
         self._output_chars = 0
         self._over = False
         attributes = {"session.id": str(session["session_id"]), "ipybox.cell.id": self.id}
         self.span = tracing.start_span("execute_cell", attributes)
-        #: The fields that name it in events.
+        #: The fields that identify it in events.
         self.ids = {**session, "cell_id": self.id, **(tracing.ids(self.span) if self.span else {})}
         self._started = time.monotonic()
 
@@ -76,8 +76,8 @@ class ExecutionRecord:
         self._over = True
 
     def fail(self, exc: BaseException) -> None:
-        """Records the outcome that an exception means."""
-        if self._over:  # a consumer that leaves after the result
+        """Records an exception and the outcome that it implies."""
+        if self._over:  # the consumer stopped after the result
             return
         self.result = exc
         match exc:
@@ -98,7 +98,7 @@ class ExecutionRecord:
 
 
 class ToolCallRecord:
-    """One tool call of a cell, or between two cells. `session` has the fields that name its session."""
+    """One tool call, in a cell or between two cells. `session` identifies its session in events."""
 
     def __init__(
         self, session: Mapping[str, str | None], server_name: str, tool_name: str, cell: ExecutionRecord | None
@@ -118,13 +118,13 @@ class ToolCallRecord:
             "ipybox.server.name": server_name[:MAX_NAME],
         }
         self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
-        #: The fields that name it in events.
+        #: The fields that identify it in events.
         self.ids = {**session, "cell_id": cell and cell.id, **(tracing.ids(self.span) if self.span else {})}
         #: When it was requested.
         self.started = time.monotonic()
 
     def fail(self, error_type: str, error: str | None = None, outcome: Outcome = "error") -> None:
-        """Records a failure. Its type is `tool_error` if the tool reports it, or the name of an exception."""
+        """Records a failure. `error_type` is `tool_error` if the tool reported it, or the name of an exception."""
         self.outcome, self.error, self._error_type = outcome, error, error_type
 
     def end(self) -> dict[str, Any]:
@@ -135,12 +135,12 @@ class ToolCallRecord:
 
 
 def new_id() -> str:
-    """Returns an id of a session, a cell or a tool call."""
+    """Returns a new id for a session, a cell or a tool call."""
     return uuid.uuid4().hex[:16]
 
 
 def utc_now() -> str:
-    """Returns the time in the log's format."""
+    """Returns the current time in the log's format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -154,7 +154,7 @@ async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Async
     """Records an action and its outcome, without secrets; yields the event's fields, to add others.
 
     Raises:
-        AuditError: If it can't be recorded; the action must not start then.
+        AuditError: If it can't be recorded; then the action must not start.
     """
     if audit is None:
         yield fields

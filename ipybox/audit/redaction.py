@@ -1,10 +1,10 @@
 """Removes secrets from texts and values: known values, fields with telling names, and texts that look like keys.
 
-Code could disguise what it does as a secret. Therefore, patterns and names remove nothing that could be a command: no
+Code could disguise its actions as secrets. Therefore, patterns and names remove nothing that could be a command: no
 text with white space, quotes or shell operators (`_TELLING`), and no URL or path. Only known values can contain such
 characters.
 
-It takes linear time even on text of hostile code: patterns begin with a literal, and the rest is bounded or can't start
+Redaction takes linear time even on hostile text: patterns begin with a literal, and the rest is bounded or can't start
 a match of its own.
 """
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 REDACTED = "[redacted]"
 
-#: Shorter values are not secrets; values below the second limit may be words, and are replaced where they stand alone.
+#: Shorter values are not secrets; values below the second limit may be words and are replaced only as whole words.
 MIN_SECRET = 4
 MIN_ANYWHERE = 8
 
-#: Limits of what is written: characters of a text, items of a list or object, and levels.
+#: Limits of the result: characters of a text, items of a list or object, and nesting levels.
 MAX_TEXT = 2000
 MAX_ITEMS = 100
 MAX_DEPTH = 8
 
-#: Known values from cells' environments, of which the newest count: each takes time for each text.
+#: Maximum known values from cells' environments; the newest are kept. Each takes time for each text.
 MAX_OF_CELLS = 200
 
-#: Text after a truncation is checked as well: a split secret may be recognizable only by its end.
+#: Characters that are checked beyond a truncation: a split secret may be recognizable only by its end.
 _BEYOND = 4096
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -44,7 +44,7 @@ _NAMES = frozenset(
         *("authorization", "credential", "credentials", "apikey", "accesskey", "privatekey"),
     )
 )
-#: Last words of variable names that also mean a secret, and of names for facts about a secret.
+#: Last words of variable names that also indicate a secret, and of names for facts about a secret.
 _ALSO = frozenset({"pass", "key", "auth", "pat", "dsn", "creds"})
 _ABOUT = frozenset(
     (
@@ -59,7 +59,7 @@ _NAME = (
     r"(?:password|passwd|passphrase|passcode|secret(?!ar)|token(?!s|iz)|authorization|credential|cookie|api[_-]?key"
     r"|access[_-]?key|private[_-]?key)"
 )
-#: `password = "…"`, `"api_key": '…'`, `headers["Authorization"] = f"…"`: the name stays, the text goes.
+#: `password = "…"`, `"api_key": '…'`, `headers["Authorization"] = f"…"`: the name is kept, the text removed.
 _ASSIGNED = re.compile(
     rf"({_NAME}[\w-]{{0,40}}[\"']?\]?\s{{0,8}}(?::\s{{0,8}}str\s{{0,8}})?[:=]\s{{0,8}}(?:\(\s{{0,8}})?[rbfu]{{0,2}})"
     r"(?:(\"\"\"|''')((?:\\.|(?!\2)[^\\])*)(\2|\Z)|([\"'])((?:\\.|(?!\5)[^\\\n])*)(\5|$))",
@@ -79,23 +79,23 @@ _PEM = re.compile(
 _SHAPES = re.compile(
     r"(?<![\w-])(?:"
     r"sk-[\w-]{16,}|(?:sk|rk)_(?:live|test)_\w{10,}|github_pat_\w{20,}|gl(?:pat|dt|rt|ptt|soat)-[\w-]{16,}"
-    # Names in code have no digits so often.
+    # The digit distinguishes these tokens from names in code.
     r"|(?:gh[opsur]|hf|npm)_(?=[A-Za-z]{0,40}\d)\w{20,}"
     r"|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
     r"|pypi-[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
     r")"
 )
-#: Characters of the shortest text that `_SHAPES` and `_SCHEME` can match.
+#: Length of the shortest text that `_SHAPES` and `_SCHEME` can match.
 _SHORTEST_SHAPE = 14
 _SCHEME = re.compile(r"\b((?:bearer|basic|token)\s{1,4})(?=[\w.~+/-]*[\d=])([\w.~+/-]{8,}=*)", re.IGNORECASE)
 _SCHEME_NAME = re.compile(r"\A(?:bearer|basic|token)\s{1,4}", re.IGNORECASE)
 _USER = re.compile(r"(://[^\s/@:\"']{0,200}:)([^\s/@\"']+)(?=@)")
-#: Letters and digits in one piece, unlike any word.
+#: An unbroken mix of letters and digits, unlike any word.
 _RANDOM = re.compile(r"(?<![A-Za-z0-9+=])(?=[A-Za-z+=]*[0-9])(?=[0-9+=]*[A-Za-z])[A-Za-z0-9+=]{16,}")
 _WORDLIKE = re.compile(r"true|false|none|null|yes|no|on|off|\d{1,5}|\w+://.*", re.IGNORECASE)
 _PATH = re.compile(r"(?:~|\.{0,2})/[^/]+(?:/.*)?", re.DOTALL)
 _HOSTNAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?")
-#: References to the origin of a secret, not the secret itself.
+#: Placeholders that refer to a secret without containing it.
 _PLACEHOLDER = re.compile(r"(?:(?:bearer|basic|token)\s)?\s{0,8}(?:\$\{\w{1,200}\}){0,8}", re.IGNORECASE)
 
 
@@ -105,7 +105,7 @@ def shortened(secret: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Returns whether the name of a field or variable means that its value is a secret."""
+    """Returns whether the name of a field or variable indicates a secret."""
     words = [*map(str.lower, _WORDS.findall(name[:200]))]
     return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
 
@@ -159,11 +159,11 @@ class Redactor:
         self._show = show
         #: Replacements by value, longest first, because a value may contain another.
         self._values: dict[str, str] = {}
-        #: Those from cells, newest last, and all others.
+        #: The values from cells, newest last, and all others.
         self._of_cells: dict[str, str] = {}
         self._lasting: dict[str, str] = {}
         self._longest = 0
-        #: The file of variables, and its content at the last look.
+        #: The `.env` file, and its content when last read.
         self._followed: EnvFile | None = None
         self._seen: Mapping[str, str] = {}
 
@@ -176,13 +176,13 @@ class Redactor:
         self._add(self._lasting, {value: f"${{{name}}}" for name, value in variables.items()})
 
     def know_of_cell(self, variables: Mapping[str, str]) -> None:
-        """Replaces these values from now on, until later cells have brought `MAX_OF_CELLS` others."""
+        """Replaces these values from now on, until later cells have added `MAX_OF_CELLS` others."""
         for value in variables.values():
             self._of_cells.pop(value, None)  # so that it becomes the newest
         self._add(self._of_cells, {value: f"${{{name}}}" for name, value in variables.items()})
 
     def hide(self, values: Iterable[str]) -> None:
-        """Removes these values, which have no variable, from now on."""
+        """Removes these values, which belong to no variable, from now on."""
         self._add(self._lasting, dict.fromkeys(values, REDACTED))
 
     def _add(self, to: dict[str, str], values: Mapping[str, str]) -> None:
@@ -195,7 +195,7 @@ class Redactor:
         to.update(new | to)
         for value in [*self._of_cells][: -max(MAX_OF_CELLS, len(new))]:
             del self._of_cells[value]
-        # Replaced, because other threads may read it.
+        # Replaced, not changed: other threads may be reading it.
         known = {**self._of_cells, **self._lasting}
         self._values = dict(sorted(known.items(), key=lambda item: -len(item[0])))
         self._longest = max(map(len, self._values))
@@ -225,7 +225,7 @@ class Redactor:
         return text
 
     def known_tokens(self, text: str) -> str:
-        """Returns a text, for people who decide on a call, without known values that are long and can't be a command.
+        """Returns a text for people who decide on a call, without known values that are long and can't be a command.
 
         Code or a hostile repository may have chosen the values.
         """
@@ -249,7 +249,7 @@ class _Walk:
     _left: int
 
     def value(self, value: Any, depth: int, *, secret: bool = False) -> Any:
-        """Returns a value at a depth without secrets. `secret` means that by its name, it contains one."""
+        """Returns a value without secrets. `secret` means that its name indicates one."""
         if secret and _is_token(value):
             value = REDACTED
         if isinstance(value, str):
@@ -270,7 +270,7 @@ class _Walk:
         written: list[tuple[str, Any]] = []
         # In a command line, an option such as `--token` names what follows.
         named = items.items() if isinstance(items, dict) else pairwise(["", *items])
-        secret = secret and (isinstance(items, dict) or len(items) == 1)  # several texts can be a command
+        secret = secret and (isinstance(items, dict) or len(items) == 1)  # several texts could be a command
         for name, item in named:
             if len(written) == MAX_ITEMS or self._left <= 0:
                 written.append(("...", f"[... {len(items) - len(written):,} more ...]"))
@@ -286,7 +286,7 @@ class _Walk:
 
 
 def _is_token(value: object) -> bool:
-    """Returns whether a value with a secret's name is removed: no placeholder, nothing that could be a command."""
+    """Returns whether to remove a value with a secret's name, unlike placeholders and what could be a command."""
     if isinstance(value, str):
         value = _SCHEME_NAME.sub("", value, 1)
         named = "://" in value or (_PATH.fullmatch(value) and not _RANDOM.search(value))

@@ -1,6 +1,6 @@
-"""OpenTelemetry spans for cells and their tool calls, if the application traces.
+"""OpenTelemetry spans for cells and their tool calls, if the application uses tracing.
 
-An application that traces has loaded the API; otherwise nothing is imported. Names follow the semantic conventions:
+Such an application has imported the API; otherwise, nothing is imported. Names follow the semantic conventions:
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def start_span(name: str, attributes: "Mapping[str, AttributeValue]", *, parent: "Span | None" = None) -> "Span | None":
-    """Returns a new span below `parent` or the current span, for `end_span`; None without tracing."""
+    """Returns a new child span of `parent` or the current span, for `end_span`; None without tracing."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace
@@ -27,14 +27,14 @@ def start_span(name: str, attributes: "Mapping[str, AttributeValue]", *, parent:
 
 
 def current(span: "Span") -> AbstractContextManager[object]:
-    """Makes a span, which is not ended, the parent of spans that start in the context."""
+    """Makes a span the parent of spans that start in the context, without ending it."""
     from opentelemetry import trace
 
     return trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
 
 def end_span(span: "Span", error_type: str | None) -> None:
-    """Ends a span, after a failure with a type of error."""
+    """Ends a span; `error_type` marks it as failed."""
     if error_type is not None:
         from opentelemetry.trace import StatusCode
 

@@ -18,14 +18,14 @@ from ipybox.support.way_in import setting
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of waiting lines beyond which no line is accepted.
+#: Maximum bytes of waiting lines; further lines are rejected.
 MAX_WAITING = 4 << 20
 
-#: Seconds that an action waits for a line that must be written first, and that an ended action waits for its line.
+#: Seconds to wait for a line that must be written before an action, and for the line of an action that has ended.
 WRITE_LIMIT = 10.0
 FLUSH_LIMIT = 0.1
 
-#: Seconds that the event loop itself waits: most lines are written before it could have turned to something else.
+#: Seconds for which the event loop itself is blocked: most lines are written before it could run another task.
 BLOCKING = 0.001
 
 
@@ -42,7 +42,7 @@ class LogWriter:
         self._waiting: list[tuple[bytes, int, Future[None]]] = []
         #: Bytes of lines that are not written yet.
         self._bytes = 0
-        #: Whether the last line could not be written, or lines are missing; and their number since the last gap.
+        #: Whether the last write failed or lines are missing, and how many are missing since the last gap.
         self.failed = False
         self._missing = 0
         #: The outcome of each thread's last line: executors in other event loops may share the log.
@@ -95,15 +95,15 @@ class LogWriter:
                 raise
 
     def blocked(self, reason: str) -> AuditError:
-        """Returns the error about lines that can't currently be written."""
+        """Returns the error for lines that can't currently be written."""
         remedy = f"end the process that holds {self._file.lock_path}, or set {setting('audit')} to off"
         return AuditError(f"can't write the audit log: {reason}; {remedy}")
 
     def close(self) -> None:
         """Closes the file when all lines are written; a later line opens it again. Blocks up to `WRITE_LIMIT`.
 
-        Lines that are left are written if that becomes possible before the process ends. If other executors add lines
-        meanwhile, the file stays open.
+        Remaining lines are written if that becomes possible before the process ends. If other executors add lines in
+        the meantime, the file stays open.
         """
         with self._changed:
             thread, self._closing = self._thread, True

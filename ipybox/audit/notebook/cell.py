@@ -17,11 +17,11 @@ class ExecutedCell:
     Attributes:
         number: Its number in the session, from 1.
         code: Its code.
-        metadata: What the audit log says about it: `cell_id`, `time` of its end, `outcome`, `duration` and so on.
-        tool_calls: Its tool calls in the order of their ends, each with the fields that the audit log has, and a
+        metadata: The fields of its audit event: `cell_id`, `time` of its end, `outcome`, `duration` and so on.
+        tool_calls: Its tool calls in the order in which they ended, each with the fields of its audit event and a
             `decision`.
         outputs: What it printed and displayed.
-        error: The exception of its code, or the error of ipybox, that ended it.
+        error: The exception in its code, or ipybox's error, that ended it.
     """
 
     number: int
@@ -40,7 +40,7 @@ class ExecutedCell:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence of ipybox between two cells, in Markdown."""
+    """A note from ipybox between two cells, in Markdown."""
 
     text: str
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -1,4 +1,4 @@
-"""Turns the cells of a session into a notebook of format 4.5, which any JSON that code sent leaves valid.
+"""Turns the cells of a session into a notebook in format 4.5, which is valid whatever JSON the kernel sent.
 
 https://nbformat.readthedocs.io/en/latest/format_description.html
 """
@@ -17,13 +17,13 @@ from ipybox.support.errors import RaisedException
 from ipybox.support.outputs import Display, Result, Stream
 from ipybox.support.printable import printable
 
-#: Levels of a JSON value; deeper ones can't be processed by all readers of notebooks.
+#: Maximum nesting of a JSON value; some notebook readers can't process more.
 MAX_DEPTH = 64
 
 #: The key of ipybox's metadata.
 NAMESPACE = "ipybox"
 
-# The types under which the schema of the format allows JSON values; others have texts.
+# The MIME types for which the format's schema allows JSON values; others require text.
 _JSON_TYPE = re.compile(r"^application/(.*\+)?json$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -35,9 +35,9 @@ def notebook(
     notes: Sequence[str] = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> nbformat.NotebookNode:
-    """Returns a notebook, unsigned, so that JupyterLab does not run the HTML and JavaScript in it.
+    """Returns an unsigned notebook: JupyterLab does not run HTML and JavaScript in it.
 
-    Its first cell has the title and the notes, both Markdown. `metadata` describes the session.
+    Its first cell shows the title and the notes, both in Markdown. `metadata` describes the session.
     """
     lines = [*([f"# {title}"] if title else []), *(f"- {note}" for note in notes)]
     shown = [*([Note("\n\n".join(lines[:1]) + "\n" + "\n".join(lines[1:]))] if lines else []), *entries]
@@ -55,7 +55,7 @@ def notebook(
 
 
 def code_span(text: str) -> str:
-    """Returns Markdown that shows any text as it is."""
+    """Returns Markdown that shows a text literally."""
     return f"`{printable(text).replace('`', chr(39))}`"
 
 
@@ -95,14 +95,14 @@ def _error(error: RaisedException | None) -> list[dict[str, Any]]:
 
 
 def _form(mime: str, value: object) -> object:
-    """Returns a form of a display: a JSON value where the format allows one, otherwise a text."""
+    """Returns one form of a display: a JSON value where the format allows one, otherwise text."""
     if _JSON_TYPE.search(_text(mime)):
         return _json(value)
     return _text(value) if isinstance(value, str) else json.dumps(_json(value), ensure_ascii=False)
 
 
 def _json(value: object, depth: int = 0) -> Any:
-    """Returns a value as JSON has it: without NaN, lone surrogates, and levels that are too deep."""
+    """Returns a value as valid JSON: without NaN, lone surrogates or excessive nesting."""
     match value:
         case str():
             return _text(value)

@@ -1,4 +1,4 @@
-"""Keeps the cells of one session in memory, within a limit, so that it can be exported as a notebook."""
+"""Keeps the cells of one session in memory, within a limit, to export them as a notebook."""
 
 import sys
 from collections import deque
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ipybox.audit.redaction import Redactor
 
-#: Characters of a cell's code, and of a traceback.
+#: Maximum characters of a cell's code, and of a traceback.
 MAX_TEXT = 100_000
 
 
@@ -40,7 +40,7 @@ class SessionHistory(SessionContent):
 
     @cached_property
     def redactor(self) -> "Redactor":
-        """What removes secrets."""
+        """Removes secrets; created on first use."""
         return self._new_redactor()
 
     def for_sibling(self) -> "SessionHistory":
@@ -93,7 +93,7 @@ class SessionHistory(SessionContent):
                     self.calls.pop(dropped.metadata.get("cell_id", ""), None)
 
     def _strip_oldest(self) -> None:
-        """Drops the outputs of the oldest cell that has some. Its result in the application keeps them."""
+        """Drops the outputs of the oldest entry that still has them. The application's result keeps them."""
         entry, size = self._whole.popleft()
         self._bytes -= size
         if isinstance(entry, ExecutedCell) and entry.outputs:
@@ -104,7 +104,7 @@ class SessionHistory(SessionContent):
 
     def _error(self, exc: BaseException) -> RaisedException:
         raised: RaisedException | None = getattr(exc, "raised", None)
-        if raised is None:  # without a message, the task was cancelled, or the consumer of a stream left
+        if raised is None:  # without a message, the task was cancelled, or the consumer of a stream stopped
             value = str(exc) or "the caller stopped waiting before the cell ended"
             raised = RaisedException(type(exc).__name__, value, "")
         traceback = raised.traceback or f"{raised.name}: {raised.value}"
@@ -117,7 +117,7 @@ class SessionHistory(SessionContent):
 
 
 def _size(value: object, enough: int) -> int:
-    """Returns about how many bytes a value takes in memory; stops counting beyond `enough`."""
+    """Returns the approximate number of bytes that a value takes in memory; stops counting beyond `enough`."""
     total, waiting = 0, [value]
     while waiting and total <= enough:
         each = waiting.pop()

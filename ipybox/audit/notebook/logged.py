@@ -1,7 +1,7 @@
-"""Makes the notebook of a session from the audit log, also of one that has ended.
+"""Creates a session's notebook from the audit log, even after the session has ended.
 
-Without a sandbox, code can write the log, so it is untrusted: lines are bounded, fields of other types than ipybox
-writes are ignored, and nothing is executed.
+Without a sandbox, code can write the log, so it is untrusted: lines are bounded, fields of unexpected types are
+ignored, and nothing is executed.
 """
 
 import json
@@ -21,16 +21,16 @@ from ipybox.support.printable import printable
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-#: Bytes of a file that are read, and bytes and values of a line: more than ipybox writes.
+#: Maximum bytes read from a file, and maximum bytes and values of a line: more than ipybox writes.
 MAX_READ = MAX_BYTES + (1 << 20)
 MAX_LINE = 256 << 10
 MAX_LINE_VALUES = 2000
 
-#: JSON values of one session that are read, because a value takes more memory than its text; each line counts as some.
+#: Maximum JSON values read per session (a value takes more memory than its text), and what each line adds to them.
 MAX_VALUES = 2_000_000
 LINE_VALUES = 20
 
-#: The latest sessions, which can be exported, and how many of them a message names.
+#: How many of the latest sessions can be exported, and how many of them a message lists.
 MAX_SESSIONS = 1000
 MAX_NAMED = 20
 
@@ -63,19 +63,19 @@ class LoggedSession:
 
     @property
     def file_name(self) -> str:
-        """A name for the notebook's file: the session's own could be a path."""
+        """A name for the notebook's file: the session's own name could be a path."""
         return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', self.name or self.id)[:100]}.ipynb"
 
 
 class LoggedSessions:
-    """The sessions of an audit log, whose files are given oldest first (`ipybox.audit.log.open_logs`)."""
+    """The sessions in an audit log. Pass its files oldest first (`ipybox.audit.log.open_logs`)."""
 
     def __init__(self, files: Sequence[BinaryIO]):
         self._files = files
         #: Lines that ipybox can't have written, and lines it failed to write.
         self._unreadable = 0
         self._missing = 0
-        #: By their ids, in the order of their last lines.
+        #: By id, in the order of their last lines.
         self._sessions: dict[str, LoggedSession] = {}
         for event, _ in self._events():
             self._note(event)
@@ -138,7 +138,7 @@ class LoggedSessions:
             del self._sessions[next(iter(self._sessions))]
 
     def _events(self) -> Iterator[tuple[Event, int]]:
-        """Yields all events, each with the number of its values."""
+        """Yields all events, each with its number of JSON values."""
         self._unreadable = 0
         for file in self._files:
             for line in _lines(file):
@@ -151,7 +151,7 @@ class LoggedSessions:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the lines of a file from its start, up to a limit; a line that is too long comes in parts."""
+    """Yields the lines of a file from its start, up to a limit; an overlong line is split."""
     file.seek(0)
     left = MAX_READ
     while left > 0 and (line := file.readline(MAX_LINE)):

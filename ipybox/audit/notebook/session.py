@@ -1,4 +1,4 @@
-"""The cells and notes of one session, from its events: those that happen now, or the lines of the audit log."""
+"""The cells and notes of one session, built from live events or from the lines of the audit log."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from ipybox.audit.notebook.cell import ExecutedCell, Note
 
-#: Tool calls, and denials, that are kept of each cell, and of the time between all cells.
+#: Maximum tool calls, and denials, kept for each cell, and for the time between cells.
 MAX_CALLS = 1000
 
 #: Why state was lost, by the action in the audit log.
@@ -25,26 +25,26 @@ Call = dict[str, Any]
 
 
 class SessionContent:
-    """What a notebook shows of a session; `add` receives its events in order. Only scalar fields are used.
+    """The content of a session's notebook; `add` receives its events in order. Only scalar fields are used.
 
-    `append` receives the notes, and the cells that have ended.
+    `append` receives the notes and the cells that have ended.
     """
 
     def __init__(self, append: Callable[[ExecutedCell | Note], None]):
         self._append = append
         #: The number of cells so far.
         self.count = 0
-        #: The tool calls by the ids of their cells, "" for those of no cell.
+        #: The tool calls by cell id; "" for calls outside cells.
         self.calls: defaultdict[str, list[Call]] = defaultdict(list)
         self._dropped: Counter[str] = Counter()
-        #: Those that have not ended, by the ids of their cells and their own.
+        #: The calls that have not ended, by cell id and call id.
         self._open: dict[tuple[str, str], Call] = {}
         self._denials: defaultdict[str, list[Event]] = defaultdict(list)
-        #: Resets while a cell ran, to be noted after the cell.
+        #: Notes about resets during a cell, to append after the cell.
         self._resets: dict[str, Note] = {}
 
     def add(self, event: Event, cell: ExecutedCell | None = None) -> None:
-        """Adds an event; for that of a cell, also the cell, which by default is made of the event."""
+        """Adds an event. For a cell's event, `cell` is the cell; by default, it is created from the event."""
         cell_id = text_in(event, "cell_id") or ""
         match event["event"]:
             case "cell":
@@ -102,7 +102,7 @@ class SessionContent:
 
 
 def text_in(event: Event, name: str) -> str | None:
-    """Returns a field that is a text."""
+    """Returns a field if it is a string."""
     value = event.get(name)
     return value if isinstance(value, str) else None
 
