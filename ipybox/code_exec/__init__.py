@@ -1,10 +1,10 @@
-"""`CodeExecutor`: the only place that connects the kernel gateway, the tool server, approvals and the audit log.
+"""`CodeExecutor`: the only package that connects the kernel gateway, the tool server, approvals and the audit log.
 
     executor          the class for applications: start, execute, stream, cancel, reset, stop
     sync              the same class for code without an event loop
     config            the options, and values derived from them
     option_checks     checks the types of options, and makes them parameters of these classes
-    lifecycle         the kernel of an executor, from its start to its stop
+    lifecycle         the kernel of an executor, from start to stop
     cell_runner       runs cells, one at a time, with approvals, notices and the audit log
     cell_stream       runs a cell as a stream of approval requests, output and the result
     gateway_owner     creates, starts, replaces and stops a gateway, of all executors or of one

@@ -35,7 +35,7 @@ NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} 
 
 CANCELLED = "the execution was cancelled"
 
-#: Number of tool results that are kept, to tell their errors from those of the sandbox.
+#: Number of tool results that are kept, to distinguish tool errors from sandbox denials.
 MAX_TOOL_TEXTS = 20
 
 
@@ -48,8 +48,8 @@ class Cell:
         deadline: When the execution is interrupted.
         approver: Asked about each tool call that no policy decides on.
         on_output: Called with each output, as it arrives.
-        inputs: What to set before the code runs.
-        reported: The session's notices in the result, kept in case the consumer leaves before it gets them.
+        inputs: Variables to set before the code runs.
+        reported: The session's notices in the result, kept in case the consumer stops before it receives them.
     """
 
     code: str
@@ -68,7 +68,7 @@ class Cell:
 
 
 async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> "Inputs | None":
-    """Returns what to set before a cell's code runs, if anything; errors are those of `CodeExecutor.execute`."""
+    """Returns the variables to set before a cell's code runs, or None; raises as `CodeExecutor.execute`."""
     for name, given in {"variables": cast(object, variables), "env": cast(object, env)}.items():
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{name} must be a dict, not {type(given).__name__}")
@@ -80,7 +80,7 @@ async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, s
 
 
 class CellRunner:
-    """Runs cells in turn. `tool_texts` receives the last texts that tools return to the running cell."""
+    """Runs cells in turn. `tool_texts` contains the last texts that tools returned to the running cell."""
 
     def __init__(
         self,
@@ -94,33 +94,33 @@ class CellRunner:
         self._approvals = approvals
         self._tool_texts = tool_texts
         self._turn = DeadlineLock()
-        #: The kernel that the last cell was executed in.
+        #: The id of the kernel that executed the last cell.
         self._kernel_id = ""
-        #: The kernel whose end was explained by an error, or caused by ipybox.
+        #: The id of the kernel whose end an error explained, or ipybox caused.
         self._explained_id = ""
-        #: The deadline of the cell that is being executed.
+        #: The deadline of the running cell.
         self._deadline: Deadline | None = None
 
     @property
     def active(self) -> bool:
-        """Whether a cell is being executed."""
+        """Whether a cell is running."""
         return self._deadline is not None
 
     def note_expiry(self, seconds: float) -> None:
-        """Records that the idle kernel is stopped; the next result says so."""
+        """Records that the idle kernel is being stopped; the next result says so."""
         self._recorder.session("idle")
-        if self._kernel_id:  # else no cell was executed, so there was no state
+        if self._kernel_id:  # otherwise, no cell ran, so no state is lost
             self._kernel.notices.append(f"{STATE_LOST} {NOT_USED.format(seconds=seconds)}")
 
     def cancel(self) -> bool:
-        """Interrupts the cell that is being executed, and returns whether there was one."""
+        """Interrupts the running cell, and returns whether there was one."""
         if self._deadline is None:
             return False
         self._deadline.expire(CANCELLED)
         return True
 
     async def run(self, cell: Cell) -> CodeExecutionResult:
-        """Runs a cell when its turn comes, and returns its result; errors are those of `CodeExecutor.execute`."""
+        """Runs a cell when its turn comes, and returns its result; raises as `CodeExecutor.execute`."""
         self._kernel.check_running()
         async with self._turn.hold(cell.deadline):
             self._kernel.check_running()
@@ -154,7 +154,7 @@ class CellRunner:
                     self._deadline = None
 
     async def get(self, name: str, deadline: Deadline) -> Any:
-        """Returns the value of a variable when its turn comes; errors are those of `CodeExecutor.get`."""
+        """Returns the value of a variable when its turn comes; raises as `CodeExecutor.get`."""
         from ipybox.kernel_mgr.variables import value_in
         from ipybox.support.variables import check_name
 
@@ -180,7 +180,7 @@ class CellRunner:
         return await asyncio.to_thread(value_in, reply, name)
 
     def put_back(self, cell: Cell) -> None:
-        """Keeps the notices of a cell whose consumer left before its end, for the next cell."""
+        """Keeps the notices of a cell whose consumer stopped before its end, for the next cell."""
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
@@ -200,14 +200,14 @@ class CellRunner:
         return result
 
     def _reason(self, kernel_id: str) -> str:
-        """Returns a space and why a kernel died between two cells; empty if unknown."""
+        """Returns a sentence, after a space, about why a kernel died between two cells; empty if unknown."""
         exceeded = self._kernel.gateway.exceeded.get(kernel_id)
         if exceeded is not None:
             return f" It died because {exceeded}."
         return f" It died{self._kernel.exit}." if self._kernel.exit and kernel_id != self._explained_id else ""
 
     def _expect_restarted_kernel(self, cell: Cell) -> bool:
-        """Returns whether a timeout restarted the kernel; then its message reports the lost state."""
+        """Returns whether a timeout restarted the kernel; if so, the error reports the lost state."""
         client = self._kernel.client
         if client is None or not client.alive or client.kernel_id == self._kernel.expected_kernel_id:
             return False
@@ -216,7 +216,7 @@ class CellRunner:
         return True
 
     async def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
-        """Returns the output with its notices, explanations of denials, and the session's notices, now reported."""
+        """Returns a result with the output's notices, explanations of denials, and the session's pending notices."""
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
         explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
@@ -233,7 +233,7 @@ class CellRunner:
         )
 
     async def _describe(self, exc: ExecutionError) -> str:
-        """Returns the message of an error, with the limit or the loss of a node that ended the kernel."""
+        """Returns an error's message, including the exceeded limit or the lost node that ended the kernel."""
         if not isinstance(exc, KernelDiedError):
             return str(exc)
         self._explained_id = self._kernel_id
@@ -245,7 +245,7 @@ class CellRunner:
         return str(exc) if loss is None else f"{exc}: {loss}"
 
     async def _within(self, deadline: Deadline, kernel: "Awaitable[KernelClient]") -> "KernelClient":
-        """Returns a kernel that can run code; at the deadline, raises a TimeoutError, but its replacement goes on."""
+        """Returns a kernel that can run code. At the deadline, raises a TimeoutError; the replacement continues."""
         try:
             async with deadline.limit():
                 client = await kernel

@@ -1,6 +1,6 @@
-"""Runs one cell as a stream of events: approval requests, output as it arrives, and last the result.
+"""Runs one cell as a stream of events: approval requests, output as it arrives, and finally the result.
 
-`CodeExecutor.stream` documents what applications get.
+`CodeExecutor.stream` documents the events.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.request import ApprovalRequest
 
 #: Maximum characters of output that wait for a stream's consumer. Further output is dropped from the stream, but not
-#: from the result. A display counts at least as much as its message.
+#: from the result. A display counts for at least the size of its message.
 MAX_WAITING_CHUNKS = 64 << 20
 
 
@@ -59,7 +59,7 @@ async def stream_cell(
                 if isinstance(event, Stream | Display | Clear):
                     event = CodeExecutionChunk(text_of(event), output=event)
                 yield event
-    except Exception:  # whatever it is, it has the notices of the cell
+    except Exception:  # every error contains the cell's notices
         cell.reported.clear()
         raise
     finally:

@@ -1,4 +1,4 @@
-"""The options of a `CodeExecutor`, written once, and values derived from them.
+"""The options of a `CodeExecutor`, defined once, and values derived from them.
 
 `CodeExecutor` accepts the fields of `ExecutorConfig` as its parameters; the command line (`cli.option_table`) makes an
 `ExecutorConfig`. An executor, its siblings and their `SharedRuntime` share one.
@@ -34,63 +34,63 @@ class ExecutorConfig:
     """The options of a `CodeExecutor`.
 
     Attributes:
-        tool_server_host: Host on which the tool server listens if it has a port.
-        tool_server_port: Port on which the tool server also listens; None for no port.
-        kernel_gateway_host: Host on which the kernel gateway listens if it has a port.
-        kernel_gateway_port: Port on which the kernel gateway also listens; None for no port.
-        kernel_env: Environment variables for the kernel, which does not inherit those of this process.
-        images_dir: Directory for images that code displays; `images` in the working directory by default.
-        approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
-        connect_timeout: Seconds for an MCP server to start and answer.
-        kernel_init_timeout: Seconds for a new kernel to start and answer.
-        engine: Where kernels run, by default on this machine: the name of an engine in the user's `engines.yaml`
-            (`docs/other-machines.md`), or a command, as a list, that runs `python -m ipybox.node` on another machine,
-            such as one with `srun`. With an engine, this process imports no module from the working directory after
-            the first start, and tool calls need a seal.
-        queue_timeout: Seconds for an engine to provide a node.
         sandbox: Whether the kernel runs inside Anthropic's sandbox-runtime. After the first start, this process
             imports no module from places that code can write, such as the working directory.
         sandbox_config: A sandbox settings file in srt's format, or the name of a profile: `default` or `workspace`
             (`ipybox.sandbox.settings.load_settings`). A file is trusted, wherever it is, and read when the executor is
             created.
-        log_level: Logging level of the gateway process.
-        working_dir: The kernel's working directory, by default that of this process.
-        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit.
-            Defaults to no limit, or in the sandbox to half of the machine's memory.
-        cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
-        process_limit: Number of concurrent processes, including the kernel; None for no limit.
         allowed_domains: Hosts that can be reached from the sandbox in addition to those of its settings, such as
             `example.org`, `*.example.org` or `example.org:443`.
+        working_dir: The kernel's working directory, by default that of this process.
         approval_policy: Rules for tool calls, or their file: allowed calls run, denied calls fail. Calls that the rules
             ask about go to the consumer of `stream`, or to the approver of `execute`.
         approver: Decides on tool calls that no policy decides on, in executions without an approver of their own: an
             async function that accepts or rejects an `ApprovalRequest`, or for `Executor`, a plain function that
             returns whether to accept it. By default, these calls are accepted without a policy, and rejected with one.
             `CodeExecutor.stream` yields them instead.
+        approval_timeout: Seconds until a tool call that is neither accepted nor rejected fails; None for no limit.
         approve_shell_cmds: Whether programs that code starts need a decision like tool calls: `!command`, `%%bash`,
             `subprocess` and the like are calls of `ipybox.shell` or `ipybox.shell_magic`. A convenience: code can avoid
             it, and only `sandbox` limits what programs can do.
         require_shell_escape: Whether code may start programs only with `!command`, `%%bash` and other magics, so that
             `subprocess` and the like fail. Requires `approve_shell_cmds`.
-        audit: The content of the audit log in the working directory: code and tool arguments without secrets (`full`),
-            or only their hashes (`hash`); `off`, the default, for no log. Or the log itself, which can be shared.
+        images_dir: Directory for images that code displays; `images` in the working directory by default.
+        tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
+            `mcptools/app/` in the working directory contains a module for each. All parameters and results have types.
         variables: Values of `${VAR}` placeholders in the parameters of MCP servers, for variables that the environment
             of this process does not set. Others come from the `.env` file of the working directory, which is read
             whenever a server starts.
-        tools: Functions of the application, sync or async, that code calls as tools of a server named `app`:
-            `mcptools/app/` in the working directory has a module for each. All parameters and results have types.
-        preload: Modules to preload in every kernel, such as `["pandas"]` (Linux). Kernels share
-            their memory, and importing them takes no time. They come from the environment or installed packages, not
-            from the working directory. A module that can't be imported, starts threads or opens descriptors is not
-            preloaded; the first result has a notice about it.
+        kernel_env: Environment variables for the kernel, which does not inherit those of this process.
+        memory_limit: Bytes of memory for the kernel and all processes that it starts, together; 0 for no limit.
+            Defaults to no limit, or in the sandbox to half of the machine's memory.
+        cpu_seconds: CPU time of one cell, over all its processes; None for no limit.
+        process_limit: Number of concurrent processes, including the kernel; None for no limit.
+        audit: The content of the audit log in the working directory: code and tool arguments without secrets (`full`),
+            or only their hashes (`hash`); `off`, the default, for no log. Or the log itself, which can be shared.
+        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`, which says if the
+            oldest outputs were dropped. With 0, nothing is kept, and no notebook can be created.
+        preload: Modules to preload in every kernel, such as `["pandas"]` (Linux). Kernels share their memory, and
+            importing them takes no time. They come from the environment or installed packages, not from the working
+            directory. A module that can't be imported, starts threads or opens descriptors is not preloaded; the first
+            result contains a notice about it.
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
             about a third of the time. It has no session's token or variables, doesn't count towards limits, and takes
-            about 20 MiB. The gateway makes it at its start, and when all its kernels are idle.
-        notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`, which says if the
-            oldest outputs were dropped. With 0, nothing is kept, and no notebook can be made.
+            about 20 MiB. The gateway creates it when it starts, and when all its kernels are idle.
+        engine: Where kernels run, by default on this machine: the name of an engine in the user's `engines.yaml`
+            (`docs/other-machines.md`), or a command, as a list, that runs `python -m ipybox.node` on another machine,
+            such as one with `srun`. With an engine, this process imports no module from the working directory after
+            the first start, and tool calls need a seal.
+        queue_timeout: Seconds for an engine to provide a node.
+        connect_timeout: Seconds for an MCP server to start and answer.
+        kernel_init_timeout: Seconds for a new kernel to start and answer.
+        log_level: Logging level of the gateway process.
+        tool_server_host: Host on which the tool server listens if it has a port.
+        tool_server_port: Port on which the tool server also listens; None for no port.
+        kernel_gateway_host: Host on which the kernel gateway listens if it has a port.
+        kernel_gateway_port: Port on which the kernel gateway also listens; None for no port.
 
     Raises:
-        PolicyError: If the policy can't be read or is wrong.
+        PolicyError: If the policy can't be read or is invalid.
         TypeError: If an option has the wrong type.
         ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
             `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, `preload` names no
@@ -142,7 +142,7 @@ class ExecutorConfig:
 
     @cached_property
     def untrusted_root(self) -> Path | None:
-        """The workspace if code is confined to it or remote: then tool calls need a seal, and no link is followed."""
+        """The workspace, if code is confined to it or remote; then tool calls need a seal, and no link is followed."""
         return self.workspace if self.sandbox or self.remote else None
 
     @property
@@ -152,10 +152,10 @@ class ExecutorConfig:
 
     @cached_property
     def new_gateway(self) -> "Callable[[GatewaySetup, AcceptedSocket, Callable[..., object]], Gateway]":
-        """Creates gateways, on this machine or with the engine, whose name is looked up once.
+        """Creates gateways, on this machine or with the engine, which is looked up once.
 
         Raises:
-            TypeError, ValueError: If there is no such engine, or it can't have a port.
+            TypeError, ValueError: If there is no such engine, or a gateway port is set for it.
         """
         if self.engine is None:
             from ipybox.kernel_mgr.server import KernelGateway
@@ -195,7 +195,7 @@ class ExecutorConfig:
         """The sandbox settings, read once; None without a sandbox.
 
         Raises:
-            SandboxError: If the settings can't be read or are wrong.
+            SandboxError: If the settings can't be read or are invalid.
             ValueError: If there are settings without `sandbox`.
         """
         return optional_settings(self.sandbox, self.sandbox_config, self.allowed_domains)
@@ -211,7 +211,7 @@ class ExecutorConfig:
         )
 
     def file_transfer(self, allowed: Sequence[Path | str] = (".",)) -> "FileTransfer":
-        """Returns what copies files to and from allowed directories of the workspace.
+        """Returns an object that copies files to and from allowed directories of the workspace.
 
         Raises:
             ValueError: If a directory can't be allowed.
@@ -226,7 +226,7 @@ class ExecutorConfig:
 
     @property
     def writable_places(self) -> WritablePlaces:
-        """The places that code can write, whose content the application does not trust."""
+        """The places that code can write; the application does not trust their content."""
         return WritablePlaces(self.workspace, self.settings, remote=self.remote)
 
     @cached_property
@@ -234,7 +234,7 @@ class ExecutorConfig:
         """The approval policy, read once.
 
         Raises:
-            PolicyError: If the rules can't be read or are wrong.
+            PolicyError: If the rules can't be read or are invalid.
             TypeError: If it is neither a policy nor a path.
         """
         if self.approval_policy is None:
@@ -267,7 +267,7 @@ class ExecutorConfig:
         return functions
 
     def session_history(self, audit: "AuditLog | None") -> "SessionHistory | None":
-        """Returns what keeps a session for its notebook without known secrets; None to keep nothing."""
+        """Returns a history that keeps a session for its notebook, without known secrets; None to keep nothing."""
         if self.notebook_bytes <= 0:
             return None
         from ipybox.audit.notebook.history import SessionHistory

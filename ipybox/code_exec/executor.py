@@ -41,7 +41,7 @@ class ExecutorStatus:
     """What an executor is doing.
 
     Attributes:
-        busy: Whether code is being executed, also while a tool call waits for a decision.
+        busy: Whether code is being executed, including while a tool call waits for a decision.
         node: The machine on which an engine runs, or last ran, the kernel; None without an engine.
         waits_for: What a start or the replacement of a lost node waits for, such as `the scheduler: job 17, PENDING
             (Resources)`; empty if it does not wait.
@@ -56,8 +56,8 @@ class CodeExecutor:
     """Executes code in an IPython kernel, where it can call the tools of MCP servers, and functions of the application.
 
     Executions are stateful and run one at a time. Code calls tools through the packages that `generate_mcp_sources`
-    generates, and functions in `tools` through the package `mcptools.app`; all these calls run outside of the kernel,
-    each after it was accepted.
+    generates, and functions in `tools` through the package `mcptools.app`; all these calls run outside the kernel,
+    each after it is accepted.
 
     An executor belongs to the event loop in which it was started: in another one, it raises `RuntimeError`. `Executor`
     works in any thread, with or without an event loop.
@@ -66,8 +66,8 @@ class CodeExecutor:
 
     Raises:
         AuditError: If the audit log can't be written.
-        PolicyError: If the policy can't be read or is wrong.
-        SandboxError: If the settings of the sandbox can't be read or are wrong.
+        PolicyError: If the policy can't be read or is invalid.
+        SandboxError: If the sandbox settings can't be read or are invalid.
         ValueError: If there are sandbox settings without `sandbox`, a limit is so low that no kernel can run, or a
             function in `tools` can't be a tool.
     """
@@ -78,7 +78,7 @@ class CodeExecutor:
 
     @classmethod
     def configured(cls, config: ExecutorConfig, observer: "SessionObserver | None" = None) -> Self:
-        """Returns an executor, whose events the observer receives; raises what the constructor raises."""
+        """Returns an executor whose events the observer receives; raises the same as the constructor."""
         executor = cls.__new__(cls)
         executor._wire(config, _new_recorder(config, observer))
         return executor
@@ -120,14 +120,14 @@ class CodeExecutor:
 
     @property
     def siblings(self) -> "tuple[CodeExecutor, ...]":
-        """The other running executors that share its tool server, in the order of their starts. `stop` removes one."""
+        """The other running executors that share its tool server, in the order in which they started."""
         return tuple(each for each in self._started if each is not self and each._kernel.running)
 
     @property
     def default_approver(self) -> "ApprovalCallback":
         """The approver of executions without an approver of their own, see `ExecutorConfig.approver`."""
         if self._config.approver is not None:
-            # The config of an `Executor` has a plain function, which it replaces by an asynchronous one.
+            # `Executor` has replaced its plain function with an asynchronous one.
             return cast("ApprovalCallback", self._config.approver)
         return accept_call if self._config.policy is None else reject_call
 
@@ -194,7 +194,7 @@ class CodeExecutor:
     async def reset(self) -> None:
         """Replaces the kernel with a new one and stops the MCP servers, which start again at their next call.
 
-        Code that is being executed fails. The reset goes on if the caller is cancelled.
+        Code that is being executed fails. The reset continues if the caller is cancelled.
 
         Raises:
             RuntimeError: If the executor is not running.
@@ -203,11 +203,11 @@ class CodeExecutor:
         await self._kernel.reset()
 
     def sibling(self, name: str | None = None) -> "CodeExecutor":
-        """Returns another executor, to use concurrently: it has its own kernel, state, turns and MCP servers.
+        """Returns another executor for concurrent use, with a kernel, state, queue and MCP servers of its own.
 
         It has the same options, and shares the gateway process: it takes about 19 MiB of memory on Linux (36 elsewhere)
         instead of about 90, or 150 with a sandbox. So siblings run in one sandbox and share its limits. With an engine,
-        each has a job, a node and limits of its own. They start and stop in any order. The audit log contains the name.
+        each has its own job, node and limits. They start and stop in any order. The audit log contains the name.
         """
         sibling = CodeExecutor.__new__(CodeExecutor)
         sibling._wire(self._config, self._recorder.named(name), self)
@@ -239,9 +239,9 @@ class CodeExecutor:
             approver: Accepts or rejects each tool call that no policy decides on; by default, the `approver` of the
                 constructor. It may return before it decides. If it raises or is cancelled, the call fails with that
                 reason. It is cancelled if the request ends without a decision.
-            variables: Variables to set before the code runs, all or none. JSON values arrive unchanged, with NaN and
-                ints of up to 4,300 digits, but a tuple becomes a list. DataFrames of pandas or polars and tables of
-                pyarrow need pyarrow, here and in the kernel. All together take at most 64 MiB.
+            variables: Variables to set before the code runs, all or none. JSON values arrive unchanged, including NaN
+                and ints of up to 4,300 digits, but a tuple becomes a list. pandas or polars DataFrames and pyarrow
+                tables need pyarrow, here and in the kernel. Together, they may take 64 MiB.
             env: Environment variables of the kernel while the code runs.
 
         Raises:
@@ -252,7 +252,7 @@ class CodeExecutor:
             TimeoutError: If the execution timed out; the message says what happened to the kernel. If the code was
                 running, it is an `ExecutionTimeoutError`, with the output so far, as in `CodeExecutionError`.
             RuntimeError: If the executor is not running.
-            TypeError: If an argument is of a wrong type.
+            TypeError: If an argument has the wrong type.
             ValueError: If the timeout is not positive, or a name in `variables` or `env` is invalid.
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
@@ -296,8 +296,8 @@ class CodeExecutor:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.
 
         A loopback port accepts clients with a token (`docs/attach.md`). It also closes when the kernel ends, such as by
-        `reset`, and after half an hour without a client. Results have a notice when the person connects and
-        disconnects. While a cell of the person runs, other cells wait.
+        `reset`, and after half an hour without a client. Results contain a notice when the person connects or
+        disconnects. While one of the person's cells runs, other cells wait.
 
         Args:
             name: The name that clients show.
@@ -313,7 +313,7 @@ class CodeExecutor:
         """Returns the session so far as a Jupyter notebook: a cell for each execution that has ended.
 
         It contains the outputs and, as metadata `ipybox`, the tool calls with their decisions. Secrets are removed from
-        code, tracebacks and tool arguments as in the audit log, but not from outputs. Works also after `stop`;
+        code, tracebacks and tool arguments as in the audit log, but not from outputs. Also works after `stop`;
         `nbformat.write` saves it.
 
         Raises:
@@ -322,7 +322,7 @@ class CodeExecutor:
         return self._recorder.notebook()
 
     async def get(self, name: str, timeout: float | None = 120) -> Any:
-        """Returns the value of a variable of the kernel, of a type that `execute` can set. It leaves no trace there.
+        """Returns the value of a kernel variable, of a type that `execute` can set. Leaves no trace in the kernel.
 
         It waits for its turn like an execution, and `cancel` ends it. It never starts a new kernel. A DataFrame becomes
         a pyarrow.Table if its library is missing here. The kernel is not trusted: nothing is unpickled, and the data is
@@ -335,7 +335,7 @@ class CodeExecutor:
         Raises:
             CodeExecutionError: If the kernel died or was restarted, so its variables are lost.
             ExecutionCancelledError, RuntimeError, TimeoutError: As `execute`.
-            ValueError: If the name can't be that of a variable, or the timeout is not positive.
+            ValueError: If the name is not a valid variable name, or the timeout is not positive.
             VariableError: If there is no such variable, or its value can't be sent.
         """
         self._kernel.check_running()
@@ -345,8 +345,8 @@ class CodeExecutor:
         """Copies a file or directory of the host into the working directory; the result says what was copied.
 
         A file is replaced atomically. Copies into an existing directory are added to it, or replace files of the same
-        name. Links and the like are omitted, as are names that no code may write, such as `.git` and `.env`. At most
-        64 MiB are copied per call. Can be called at any time, also while code changes these files. An engine's node
+        name. Links and the like are omitted, as are names that code may never write, such as `.git` and `.env`. At most
+        64 MiB are copied per call. Can be called at any time, even while code changes these files. An engine's node
         that does not share the working directory receives the copy as well.
 
         Args:
@@ -366,8 +366,8 @@ class CodeExecutor:
     async def download_file(self, source: str | Path, destination: Path | str) -> "TransferReport":
         """Copies a file or directory of the working directory to the host; the result says what was copied.
 
-        Like `upload_file`; `.env` files and `.ipybox` are not copied. From a node that does not share the working
-        directory, its own version is copied, without names that no code may write.
+        Like `upload_file`; `.env` files and `.ipybox` are not copied. If a node does not share the working directory,
+        the node's version is copied, without names that code may never write.
 
         Args:
             source: A file or directory, relative to the working directory.
@@ -384,7 +384,7 @@ class CodeExecutor:
         return await asyncio.to_thread(lambda: self._config.file_transfer().copy_out(source, destination))
 
     async def read_from_node(self, source: str | Path) -> "Download | None":
-        """Returns a file, or a directory as tar, of a node without the working directory; otherwise None.
+        """Returns a file, or a directory as tar, from a node that doesn't share the working directory; else None.
 
         Raises:
             OSError: If it can't be read there.

@@ -1,4 +1,4 @@
-"""The package `mcptools/app/` for the functions of an application, and conflicts over its name with an MCP server."""
+"""The package `mcptools/app/` for an application's functions, and conflicts with an MCP server of that name."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ipybox.workspace.seal import mac_of, seal
 
 
 def write_package(functions: FunctionTools, workspace: Path) -> None:
-    """Generates the package in a workspace without links in its path, unless it would not change.
+    """Generates the package, unless it would not change. The workspace's path contains no links.
 
     Raises:
         ValueError: If an MCP server is registered under its name.
@@ -35,5 +35,5 @@ def check_package(workspace: Path) -> None:
 
 
 def is_of_functions(place: Path) -> bool:
-    """Returns whether a package, without links in its parent's path, was last generated for functions."""
+    """Returns whether a package was last generated for functions. Its parent's path contains no links."""
     return place.is_dir() and current_seal(record_file(place)) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))

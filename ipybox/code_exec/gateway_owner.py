@@ -1,8 +1,8 @@
-"""The owner of a kernel gateway, which creates, starts, replaces and ends it.
+"""The owner of a kernel gateway: creates, starts, replaces and stops it.
 
 A gateway on this machine runs the kernels of all executors of a `SharedRuntime`. The first executor starts it, the last
-one stops it. The first one to notice that it died or hangs replaces it; the others get a new kernel at their next
-execution. An engine's gateway is a scheduler's job: each executor has its own.
+one stops it. The first executor to notice that the gateway died or hangs replaces it; the others get a new kernel at
+their next execution. An engine's gateway is a scheduler job, and each executor has its own.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ class GatewayOwner:
 
     Args:
         config: The configuration of the executors that use the gateway.
-        first: The kernel of the executor whose recorder gets the events of jobs.
-        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+        first: The kernel of the executor whose recorder receives the job events.
+        on_tool_connection: Receives each connection from a kernel to the tool server.
     """
 
     def __init__(self, config: ExecutorConfig, first: ToolCaller, on_tool_connection: AcceptedSocket):
@@ -36,7 +36,7 @@ class GatewayOwner:
         self._users = 0
         #: Held while the gateway starts, is replaced, or stops.
         self._lock = asyncio.Lock()
-        #: How many contexts of `withdrawn` are entered.
+        #: Number of `withdrawn` contexts in progress.
         self._withdrawals = 0
 
     async def __aenter__(self) -> Self:
@@ -73,7 +73,7 @@ class GatewayOwner:
             await gateway.stop(timeout=0)
 
     async def replace(self, lost: Gateway) -> None:
-        """Starts a new gateway in place of a lost one, unless another executor has; raises as `Gateway.start`."""
+        """Replaces a lost gateway with a new one, unless another executor has; raises as `Gateway.start`."""
         async with self._lock:
             if self.gateway is lost or not self.gateway.running:
                 former, self.gateway = self.gateway, self._new_gateway()
@@ -82,7 +82,7 @@ class GatewayOwner:
 
     @contextmanager
     def withdrawn(self) -> Generator[None]:
-        """Ends the wait for an engine's node, so that `start` and `replace` fail, as does another wait in the context.
+        """Cancels the wait for an engine's node: starts and replacements fail, including later ones in the context.
 
         Does nothing with a shared gateway: a start takes seconds, and others may use the gateway.
         """

@@ -1,8 +1,8 @@
-"""The kernel of one executor, from its start to its stop, across deaths of its process and of the gateway.
+"""The kernel of one executor, from start to stop, even if its process or the gateway dies.
 
-A start has this order: gateway (`gateway_owner`), tool server (`shared_runtime`), kernel. Slow imports run in the
-background. A stop has the reverse order. If the kernel or its gateway has died, `ensure_kernel` starts a new one before
-the next execution.
+Components start in this order: gateway (`gateway_owner`), tool server (`shared_runtime`), kernel. Slow imports run in
+the background. Components stop in reverse order. If the kernel or its gateway has died, `ensure_kernel` starts a new
+one before the next execution.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class _State(enum.Enum):
 
 
 class KernelLifecycle:
-    """Starts, replaces and stops the kernel of one executor, which is the `caller` of tools."""
+    """Starts, replaces and stops the kernel of one executor. The kernel is the `caller` of tools."""
 
     def __init__(self, config: ExecutorConfig, runtime: SharedRuntime, caller: ToolCaller):
         self._config = config
@@ -53,16 +53,16 @@ class KernelLifecycle:
         self.client: KernelClient | None = None
         #: The cells of connected people; None if nobody ever connected.
         self.client_cells: ClientCells | None = None
-        #: The kernel whose state the consumer expects. If another one runs, the loss is not reported yet.
+        #: The id of the kernel whose state the consumer expects. If another one runs, the loss is not reported yet.
         self.expected_kernel_id = ""
-        #: How the process of the last kernel that died ended, as `KernelChannels.exit`.
+        #: How the process of the last kernel that died exited, see `KernelChannels.exit`.
         self.exit = ""
         #: Notices for the next result, error or timeout.
         self.notices: list[str] = []
 
     @property
     def running(self) -> bool:
-        """Whether the executor was started, and not stopped."""
+        """Whether the executor was started and has not been stopped."""
         return self._state is _State.STARTED
 
     @property
@@ -97,9 +97,9 @@ class KernelLifecycle:
         await self._tasks.undo(self._start(), lambda _: self._stop())
 
     async def stop(self) -> None:
-        """See `CodeExecutor.stop`. Goes on if the caller is cancelled.
+        """See `CodeExecutor.stop`. Continues if the caller is cancelled.
 
-        In a forked child, it does nothing. If the event loop of the start is closed, it only ends the gateway.
+        Does nothing in a forked child. If the event loop that started the executor is closed, only ends the gateway.
         """
         if self._runtime.forked or self._runtime.stranded:
             self.abandon()
@@ -114,16 +114,16 @@ class KernelLifecycle:
             self.gateway.abandon()
 
     def withdraw(self) -> None:
-        """Ends a wait for an engine's node: what is under way, and needs a node, fails."""
+        """Cancels a wait for an engine's node: the operation in progress that needs a node fails."""
         self._tasks.start(self._withdraw())
 
     async def _withdraw(self) -> None:
         with self._gateways.withdrawn():
-            async with self._lock:  # until what is under way, which may not have requested the node yet, has ended
+            async with self._lock:  # wait for the operation in progress, which may not have requested the node yet
                 pass
 
     async def reset(self) -> None:
-        """See `CodeExecutor.reset`. Goes on if the caller is cancelled, but waits for no node."""
+        """See `CodeExecutor.reset`. Continues if the caller is cancelled, but then waits for no node."""
         self.check_running()
         self._recorder.session("reset")
         try:
@@ -148,7 +148,7 @@ class KernelLifecycle:
         return client
 
     async def surviving_kernel(self) -> "KernelClient":
-        """Returns the client of the kernel that has the state of earlier executions.
+        """Returns the client of the kernel that still has the state of earlier executions.
 
         Raises:
             CodeExecutionError: If that kernel died or was restarted.
@@ -203,7 +203,7 @@ class KernelLifecycle:
             self._state = _State.STARTED
 
     async def _stop(self) -> None:
-        # A start in progress completes first, except for a wait for a node, which may take long.
+        # A start in progress completes first. Only a wait for a node, which may take long, is cancelled.
         with self._gateways.withdrawn():
             async with self._lock:
                 was_started = self.running
@@ -226,7 +226,7 @@ class KernelLifecycle:
             self.expected_kernel_id = client.remote_kernel.id or ""
 
     async def _renew_kernel(self) -> "KernelClient":
-        """Replaces the kernel, and the gateway only if it is lost: it also runs other kernels."""
+        """Replaces the kernel; replaces the gateway only if it is lost, because it also runs other kernels."""
         client = self.client
         if client is not None and not client.remote_kernel.lost:
             try:
@@ -268,7 +268,7 @@ class KernelLifecycle:
             await client.connect(retries=0)
         except (GatewayError, RuntimeError):
             if client.remote_kernel.lost:
-                await self._gateways.kill(gateway)  # it would not end by itself
+                await self._gateways.kill(gateway)  # it would not exit by itself
             if gateway.running:
                 raise
             return None
@@ -283,5 +283,5 @@ class KernelLifecycle:
         if client is None:
             return
         if client.remote_kernel.lost:
-            await self._gateways.kill(self.gateway)  # it would not end by itself
+            await self._gateways.kill(self.gateway)  # it would not exit by itself
         await client.disconnect()

@@ -1,7 +1,7 @@
-"""The options as the constructors accept them: a wrong one is an error that says what to give.
+"""Checks of the options that constructors accept: errors say what to pass instead.
 
 `CodeExecutor` and `Executor` accept the fields of `ExecutorConfig` (`accepts_options`), which checks their types
-(`check_types`). Values that are of the right type are checked where they are used.
+(`check_types`). Values of the right type are checked where they are used.
 """
 
 import inspect
@@ -24,7 +24,7 @@ _FLAG = ((bool,), "True or False")
 _PATH = ((str, os.PathLike), "a path")
 _PORT = ((int,), "a port from 0 to 65535")
 
-#: The types that options accept in addition to their defaults, and what to give, for errors. A bool is no int here.
+#: The types that options accept besides None, and what to pass, for errors. A bool does not count as an int.
 _KINDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("tool_server_host", "kernel_gateway_host"), _TEXT),
     **dict.fromkeys(("tool_server_port", "kernel_gateway_port"), _PORT),
@@ -38,7 +38,7 @@ _KINDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "approver": ((Callable,), "a function that accepts an ApprovalRequest"),
 }
 
-#: The possible values of some of them.
+#: The valid values of some options.
 _POSSIBLE: Mapping[str, Container[object]] = {
     **dict.fromkeys(("tool_server_port", "kernel_gateway_port"), range(1 << 16)),
     "log_level": _LEVELS,
@@ -49,7 +49,7 @@ def check_types(config: "ExecutorConfig") -> None:
     """Checks the types of the fields of a configuration.
 
     Raises:
-        TypeError, ValueError: If one is of a wrong type, or not possible; the message says what to give.
+        TypeError, ValueError: If an option has the wrong type or an invalid value; the message says what to pass.
     """
     for name, (types, wanted) in _KINDS.items():
         if (value := getattr(config, name)) is None:
@@ -80,7 +80,7 @@ def _check_list(name: str, value: object, of: str, example: str = "") -> None:
 
 
 def _check_variables(name: str, value: object) -> None:
-    """Checks environment variables, by their names."""
+    """Checks the names and values of environment variables."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -99,7 +99,7 @@ def _check_variables(name: str, value: object) -> None:
 _Options = ParamSpec("_Options")
 _Instance = TypeVar("_Instance")
 
-#: Parameters that only ipybox 0.9 has, and what to do instead. None is ignored.
+#: Parameters that only ipybox 0.9 accepts, and what to do instead.
 _RETIRED = {
     "approve_tool_calls": "without a policy and an approver, `execute` accepts all tool calls; pass approver=... "
     "to decide on each call. For `stream`, pass approval_policy=ApprovalPolicy('default: allow')",
@@ -109,7 +109,7 @@ _RETIRED = {
 def accepts_options(
     config: "Callable[_Options, ExecutorConfig]",
 ) -> "Callable[[Callable[[_Instance, ExecutorConfig], None]], Callable[Concatenate[_Instance, _Options], None]]":
-    """Returns a decorator for an `__init__`, which gets an `ExecutorConfig`: its callers give the fields instead."""
+    """Returns a decorator for an `__init__` that accepts an `ExecutorConfig`: callers pass the fields instead."""
 
     options = inspect.signature(config)
 

@@ -1,4 +1,4 @@
-"""People who are connected to an agent's kernel: their relays, notices for the agent, events of the audit log."""
+"""People who are connected to an agent's kernel: their relays, notices for the agent, and audit events."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ class Presence:
 
     @asynccontextmanager
     async def attached(self, name: str) -> AsyncGenerator["KernelRelay"]:
-        """Opens a port for a person, until the end of the context; errors are those of `CodeExecutor.attach`."""
+        """Opens a port for a person, until the end of the context; raises as `CodeExecutor.attach`."""
         from ipybox.kernel_mgr.attach.relay import KernelRelay
 
         client = await self._kernel.ensure_kernel()
@@ -46,11 +46,11 @@ class Presence:
             await self._tasks.finish(relay.close())
 
     def _note(self, present: bool) -> None:
-        """Notices that the first client of a relay has connected, or its last one has disconnected."""
+        """Records that the first client of a relay has connected, or its last one has disconnected."""
         self._relays += 1 if present else -1
         if self._relays != int(present):  # another relay has clients
             return
         self._recorder.session("attach" if present else "detach")
-        # An agent that has not read the previous notice needs only the last one.
+        # An agent that has not read the previous notice needs only the latest one.
         self._notices[:] = [notice for notice in self._notices if notice not in (CAME, LEFT)]
         self._notices.append(CAME if present else LEFT)

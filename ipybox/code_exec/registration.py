@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TASK_ONLY = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
-#: Remarks on tools, and characters of each.
+#: Maximum remarks on tools, and maximum characters of each.
 _MAX_REMARKS = 20
 _MAX_REMARK = 500
 
@@ -61,19 +61,19 @@ async def generate_mcp_sources(
 
     Each tool becomes a module with its `Params`, its `Result` if it has an output schema, `run(params)` and
     `await run_async(params)`. A package that was generated before is replaced as a whole, or kept if it would be the
-    same. Additions to its modules stay, and so do files that were not generated.
+    same. Additions to its modules are preserved, as are files that were not generated.
 
     Args:
-        server_name: Name of the server; the package has an underscore for each hyphen, dot and space of it.
+        server_name: Name of the server; hyphens, dots and spaces become underscores in the name of the package.
         server_params: How to start or reach the server; `${VAR}` placeholders are written unresolved.
         root_dir: The directory for packages; it is created if needed.
         connect_timeout: Seconds in which the server must answer; this may include its download.
-        places: The places that code can write: no link is followed in their workspace, and a stdio server takes no
-            program, module or configuration from them. By default the working directory if `root_dir` lies there, or
-            else the parent of `root_dir`; programs and scripts there that the parameters name may run until code has
-            run confined to the directory that they are in.
+        places: The places that code can write: no link is followed in their workspace, and a stdio server loads no
+            program, module or configuration from them. By default the working directory if it contains `root_dir`,
+            otherwise the parent of `root_dir`; programs and scripts there that the parameters name may run until
+            confined code has run in their directory.
         variables: Values of placeholders that the environment lacks; by default from the workspace's `.env` file.
-        sign_in: Shows a person where to sign in, by default in the user's browser; None to ask no person.
+        sign_in: Shows a person where to sign in, by default in the user's browser; None to ask nobody.
         audit: The log in which the registration is recorded.
         on_progress: Called with each line that a stdio server and its launcher write to stderr before the server
             answers, such as `downloading …`.
@@ -83,8 +83,8 @@ async def generate_mcp_sources(
         also logged: tool changes, secrets in plain text, malformed tools.
 
     Raises:
-        ValueError: If the name is not a valid package name, or the parameters have a wrong shape.
-        FileExistsError: If something that was not generated is in the package's place, or too many files are in it.
+        ValueError: If the name is not a valid package name, or the parameters are malformed.
+        FileExistsError: If something that was not generated is in the package's place, or it contains too many files.
         NotADirectoryError: If `root_dir` is not a directory, or a link that is not followed.
         MissingVariableError: If a placeholder has no value.
         MCPServerError: If the server can't be started, reached or understood.
@@ -139,7 +139,7 @@ def _check_name(server_name: str, place: Path) -> None:
 async def _generate(
     place: Path, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any]
 ) -> tuple[ToolModules, list[str]]:
-    """Generates the package from the tools of a server, while the server ends; also returns remarks on the tools."""
+    """Generates the package from a server's tools while the server stops; also returns remarks on the tools."""
     # The SDK takes a second to import; that must not block the caller's loop.
     client = await asyncio.to_thread(import_installed, "ipybox.mcp_client.client")
     try:
@@ -174,21 +174,21 @@ def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
 
 
 def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> WritablePlaces:
-    """Returns the places that code can write, unless the application says; it has not confined any code yet.
+    """Returns the places that code can write if the application passes none: it has not confined any code yet.
 
-    Scripts of the project are the author's own, until code has run confined to their directory.
+    A project's scripts count as the author's own until confined code has run in their directory.
     """
     root = Path(os.path.abspath(root_dir))
     existing = next(parent for parent in root.parents if parent.is_dir())
-    # Links may lead there, but are not followed in it.
+    # Links to the workspace are followed; links in it are not.
     workspace = Path.cwd() if root.is_relative_to(Path.cwd()) else existing
     trusting = WritablePlaces(workspace)
     if (
         isinstance(server, StdioParams)
         and not placeholders(
             [server.command, *server.args, server.env.get("PATH")]
-        )  # it is not known yet what they name
-        and not trusting.covers(state_dir())  # where code could remove what is recorded
+        )  # what placeholders name is unknown here
+        and not trusting.covers(state_dir())  # code could remove the records there
         and not any(map(had_confined_code, named_paths(server)))
     ):
         return trusting

@@ -24,7 +24,7 @@ class CodeExecutionResult(ExecutionOutput):
     cell: "ExecutedCell | None" = field(default=None, repr=False, compare=False)
 
     def to_notebook(self) -> "NotebookNode":
-        """Returns a Jupyter notebook with the cell and its output, in the form that `CodeExecutor.notebook` has.
+        """Returns a Jupyter notebook with the cell and its output, in the form of `CodeExecutor.notebook`.
 
         Raises:
             RuntimeError: If `notebook_bytes` of the executor is 0.

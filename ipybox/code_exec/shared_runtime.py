@@ -47,7 +47,7 @@ class SharedRuntime:
         self._gateways = self._new_owner(first)
         self._tool_server: ToolServer | None = None
         self._users = 0
-        #: The event loop and the process of the executors that run.
+        #: The event loop and the process of the running executors.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         self._entrance = asyncio.Lock()
@@ -95,8 +95,8 @@ class SharedRuntime:
     def check_loop(self) -> None:
         """Raises a RuntimeError if calls would wait forever.
 
-        That is if no asyncio event loop runs here, such as under trio, or executors run in another one or in the parent
-        process.
+        That happens if no asyncio event loop runs here, such as under trio, or if executors run in another loop or in
+        the parent process.
         """
         if self._loop is not None and self._process != os.getpid():
             raise RuntimeError(FORKED)
@@ -108,11 +108,11 @@ class SharedRuntime:
             raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
 
     def hold_loop(self) -> None:
-        """Binds all executors to the event loop that runs here."""
+        """Binds all executors to the running event loop."""
         self._loop, self._process = asyncio.get_running_loop(), os.getpid()
 
     def release_loop(self) -> None:
-        """Lets executors use another event loop, if none is running."""
+        """Lets executors use another event loop, unless one of them is running."""
         if self._users == 0:
             self._loop = None
 
@@ -140,7 +140,7 @@ class SharedRuntime:
         from ipybox.tool_exec.server import ToolServer
 
         config = self._config
-        # Without a sandbox, uv may run packages' code on this machine, which code on another one must not cause.
+        # Without a sandbox, uv may run packages' code on this machine. A remote kernel must not cause that.
         unconfined_node = config.remote and not config.sandbox
         return ToolServer(
             config.tool_server_host,
@@ -173,14 +173,14 @@ class SharedRuntime:
 
 
 async def _settled(task: asyncio.Task[None]) -> None:
-    """Waits for the end of a task whose failure was raised before or no longer matters."""
+    """Waits for the end of a task whose failure was already raised or no longer matters."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.exception()  # else asyncio logs it
 
 
 def _load_components() -> None:
-    """Imports what a start needs after the gateway process, but not the MCP SDK."""
+    """Imports the modules that a start needs after the gateway process, except the MCP SDK."""
     with gc_paused():
         for module in ("kernel_mgr.client", "tool_exec.server", "audit.redaction"):
             import_module(f"ipybox.{module}")

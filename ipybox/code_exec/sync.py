@@ -112,8 +112,8 @@ class Executor:
             timeout: As for `CodeExecutor.execute`.
             approver: Decides on each tool call that no policy decides on: it returns True to accept the call, and False
                 or None to reject it. It runs in a thread of its own, so it may ask a person. By default, the
-                `approver` of the constructor. If it raises, the call fails with that reason. What it returns after the
-                request has expired has no effect.
+                `approver` of the constructor. If it raises, the call fails with that reason. Its answer has no effect
+                after the request has expired.
             variables: As for `CodeExecutor.execute`.
             env: As for `CodeExecutor.execute`.
 
@@ -135,7 +135,7 @@ class Executor:
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Generator[CodeExecutionChunk | CodeExecutionResult, None, None]:
-        """Executes code; yields its output as it arrives, and last the result.
+        """Executes code; yields its output as it arrives, and finally the result.
 
         Closing the generator interrupts the code. Nothing is yielded while the approver decides on a tool call.
 
@@ -168,11 +168,11 @@ class Executor:
         return self._running().call(lambda: self._executor.get(name, timeout))
 
     def reset(self) -> None:
-        """Replaces the kernel by a new one, as `CodeExecutor.reset`."""
+        """Replaces the kernel with a new one, as `CodeExecutor.reset`."""
         self._running().call(self._executor.reset)
 
     def cancel(self) -> bool:
-        """Interrupts the code that another thread executes, and returns whether there was any."""
+        """Interrupts the code that another thread is executing, and returns whether there was any."""
 
         async def cancel() -> bool:
             return self._executor.cancel()
@@ -226,8 +226,8 @@ class Executor:
 class Portal:
     """An event loop in a thread.
 
-    Not anyio's portal: Python joins its thread at exit, before functions of `atexit`, so a program that forgets to stop
-    an executor would never exit. A daemon thread still runs then. Raises an OSError if no descriptor or thread is free.
+    Not anyio's portal: Python joins its thread at exit, before `atexit` functions, so a program that never stops an
+    executor would hang. A daemon thread still runs then. Raises an OSError if no descriptor or thread is available.
     """
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class Portal:
         """Returns the result of work in the loop, or raises its error. An interrupted wait cancels the work first.
 
         Raises:
-            RuntimeError: If the executor was stopped, or is while the work runs, or this is a forked child.
+            RuntimeError: If the executor was stopped, even while the work runs, or this is a forked child.
         """
         if self.forked:
             raise RuntimeError(FORKED)
@@ -257,7 +257,7 @@ class Portal:
         try:
             self._call_soon(self._start, call)
             return call.outcome.result()
-        except BaseException:  # such as Ctrl-C, at any place
+        except BaseException:  # such as Ctrl-C, which can arrive anywhere
             if not call.outcome.done():
                 self._call_soon(call.cancel)
                 wait([call.outcome])
@@ -279,7 +279,7 @@ class Portal:
     def _abandon(self) -> None:
         """Ends the calls whose work can't start because the loop is closed."""
         for call in tuple(self._waiting):
-            with suppress(InvalidStateError):  # another thread has
+            with suppress(InvalidStateError):  # another thread was faster
                 call.outcome.set_exception(RuntimeError(_STOPPED))
 
     def _start(self, call: "_Call[Any]") -> None:
@@ -298,10 +298,10 @@ class Portal:
 
 
 class _Call(Generic[_Result]):
-    """Work in the loop of a portal. It can be cancelled before, during and after its start.
+    """Work in a portal's loop. It can be cancelled before, during and after its start.
 
-    The task is created and dropped in the loop. If the caller's thread drops a task, asyncio's weak reference to it
-    calls a function there, and Python ignores a Ctrl-C that arrives in such a call.
+    The task is created and dropped in the loop. If the caller's thread dropped it, asyncio's weak reference to the task
+    would call a function there, and Python ignores a Ctrl-C that arrives during such a call.
     """
 
     def __init__(self, work: Callable[[], Awaitable[_Result]]):
@@ -337,7 +337,7 @@ class _Call(Generic[_Result]):
 
 
 def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCallback":
-    """Returns an approver for `CodeExecutor` that asks a plain function; raises a TypeError if it is none."""
+    """Returns an approver for `CodeExecutor` that asks a plain function; raises a TypeError if it is not one."""
     if not callable(approver):
         raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {approver!r}")
     if inspect.iscoroutinefunction(approver):
@@ -352,16 +352,16 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
             raise RuntimeError(repr(exc)) from exc
 
     async def decide(request: "ApprovalRequest") -> None:
-        # A person may be asked, who does not answer before Python exits. The thread keeps stdin: Python aborts if it
-        # closes stdin at exit while `input` still reads a pipe.
+        # The approver may ask a person who doesn't answer before Python exits. The thread keeps stdin alive: Python
+        # aborts if it closes stdin at exit while `input` still reads a pipe.
         accepted = await in_daemon_thread(partial(asked, request, sys.stdin), "ipybox-approver")
-        if inspect.isawaitable(accepted):  # which is true, but decides nothing
+        if inspect.isawaitable(accepted):  # truthy, but not a decision
             if inspect.iscoroutine(accepted):
                 accepted.close()  # else Python warns about it
             raise TypeError(_NOT_PLAIN)
         if accepted is True:
             await request.accept()
-        elif accepted:  # such as the text "no" of a person
+        elif accepted:  # such as a person's answer "no"
             raise TypeError(f"the approver returned {type(accepted).__name__}: return True to accept, False to reject")
         else:
             await request.reject()
