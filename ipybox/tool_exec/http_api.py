@@ -26,8 +26,8 @@ MAX_CONNECTIONS = 256
 CONNECTIONS_PER_CALLER = 32
 
 #: Maximum unauthenticated connections, and the seconds until each is closed.
-MAX_UNHEARD = 256
-UNHEARD_TIMEOUT = 10.0
+MAX_UNAUTHENTICATED = 256
+AUTH_TIMEOUT = 10.0
 
 #: Seconds until an idle connection is closed: long, because clients reuse their connections.
 KEEPALIVE = 24 * 3600.0
@@ -54,43 +54,43 @@ class HTTPAPI(web.Server):
         )
         self._callers, self._handlers = callers, handlers
         #: Unauthenticated connections, oldest first, and the tokens of the authenticated ones.
-        self._unheard: dict[Any, asyncio.TimerHandle] = {}
-        self._heard: dict[Any, str] = {}
+        self._unauthenticated: dict[Any, asyncio.TimerHandle] = {}
+        self._authenticated: dict[Any, str] = {}
         self._refused = False
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         """Limits the time until the first valid request; closes the oldest unauthenticated connection at the limit."""
         super().connection_made(handler, transport)
-        if len(self._unheard) >= MAX_UNHEARD:
-            self._give_up(next(iter(self._unheard)))
-        self._unheard[handler] = asyncio.get_running_loop().call_later(UNHEARD_TIMEOUT, self._give_up, handler)
+        if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+            self._close(next(iter(self._unauthenticated)))
+        self._unauthenticated[handler] = asyncio.get_running_loop().call_later(AUTH_TIMEOUT, self._close, handler)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         """Removes a connection."""
         super().connection_lost(handler, exc)
-        self._heard.pop(handler, None)
-        self._note_heard(handler)
+        self._authenticated.pop(handler, None)
+        self._stop_timer(handler)
 
-    def _give_up(self, handler: Any) -> None:
-        self._note_heard(handler)
+    def _close(self, handler: Any) -> None:
+        self._stop_timer(handler)
         handler.force_close()
 
-    def _note_heard(self, handler: Any) -> None:
-        if (timer := self._unheard.pop(handler, None)) is not None:
+    def _stop_timer(self, handler: Any) -> None:
+        if (timer := self._unauthenticated.pop(handler, None)) is not None:
             timer.cancel()
 
     def _admit(self, connection: Any, token: str) -> bool:
         """Returns whether a connection is within its caller's limit, and counts it."""
-        if connection in self._heard:
+        if connection in self._authenticated:
             return True
-        count = Counter(self._heard.values())[token]
-        if count >= CONNECTIONS_PER_CALLER and len(self._heard) >= MAX_CONNECTIONS:
+        count = Counter(self._authenticated.values())[token]
+        if count >= CONNECTIONS_PER_CALLER and len(self._authenticated) >= MAX_CONNECTIONS:
             if not self._refused:
                 logger.warning("refused a connection of a kernel that has %d open; others are not logged", count)
                 self._refused = True
             return False
-        self._note_heard(connection)
-        self._heard[connection] = token
+        self._stop_timer(connection)
+        self._authenticated[connection] = token
         return True
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

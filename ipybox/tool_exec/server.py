@@ -32,7 +32,7 @@ from ipybox.tool_exec.admission import MAX_REQUEST_BYTES
 from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
-from ipybox.tool_exec.http_api import HTTPAPI, MAX_UNHEARD
+from ipybox.tool_exec.http_api import HTTPAPI, MAX_UNAUTHENTICATED
 from ipybox.tool_exec.kernel_requests import KernelRequests
 from ipybox.tool_exec.server_connections import ServerConnections
 from ipybox.workspace.seal import SealVerifier
@@ -221,7 +221,7 @@ class ToolServer:
     def accept_kernel_connection(self, connection: socket.socket) -> None:
         """Serves a connection from a kernel; takes ownership of the socket."""
         server = self._kernel_api.server if self._kernel_api is not None else None
-        if server is None or len(self._arriving) >= MAX_UNHEARD:
+        if server is None or len(self._arriving) >= MAX_UNAUTHENTICATED:
             connection.close()
         else:
             self._arriving.add(connection)

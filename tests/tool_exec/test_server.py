@@ -427,7 +427,7 @@ async def is_closed(sock: socket.socket) -> bool:
 
 
 async def test_connections_without_a_valid_request_make_room_for_others(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(http_api, "MAX_UNHEARD", 3)
+    monkeypatch.setattr(http_api, "MAX_UNAUTHENTICATED", 3)
     async with ToolServer(port=None) as server, asyncio.timeout(WAIT):
         face = guest_face(server)
         assert face.dial is not None
@@ -437,7 +437,7 @@ async def test_connections_without_a_valid_request_make_room_for_others(monkeypa
         assert (await ask(face, "POST", "/run", {}))[0] == 400
         assert await is_closed(silent[0])
 
-        monkeypatch.setattr(http_api, "UNHEARD_TIMEOUT", 0.01)
+        monkeypatch.setattr(http_api, "AUTH_TIMEOUT", 0.01)
         assert await is_closed(face.dial())
         for each in silent:
             each.close()
