@@ -52,7 +52,7 @@ class AuditLog:
         self._key: bytes | None = None
         self._full = detail == "full"
         self.redactor = workspace_redactor(workspace, {})
-        self.redactor.know(secrets or {})
+        self.redactor.add_secrets(secrets or {})
         #: The last server parameters without placeholders.
         self._without_variables: Mapping[str, Any] = {}
         self.writer = LogWriter(self.file)
@@ -69,9 +69,9 @@ class AuditLog:
         """Closes the file when all lines are written; see `LogWriter.close`."""
         self.writer.close()
 
-    def know(self, variables: Mapping[str, str]) -> None:
+    def add_secrets(self, variables: Mapping[str, str]) -> None:
         """Removes the secrets among these values from everything written from now on."""
-        self.redactor.know(secrets_among(variables))
+        self.redactor.add_secrets(secrets_among(variables))
 
     async def require(self) -> None:
         """Raises an AuditError before a new action if the log is known not to be writable."""
@@ -104,11 +104,11 @@ class AuditLog:
         except RecursionError:
             return None
 
-    def know_variables_of(self, value: Mapping[str, Any]) -> None:
+    def add_placeholder_secrets(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind placeholders in server parameters from everything written from now on."""
         if value == self._without_variables:  # servers are few, and calls many
             return
         if names := variables(value):
-            self.know({name: os.environ[name] for name in names if name in os.environ})
+            self.add_secrets({name: os.environ[name] for name in names if name in os.environ})
         else:
             self._without_variables = value

@@ -85,12 +85,12 @@ class SessionRecorder:
         given = {**fields, "reason": reason and self._text(reason), "waited": waited and round(waited, 3)}
         self._record("job", **self._ids, cell_id=self._cell and self._cell.id, action=action, **given)
 
-    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+    def add_cell_secrets(self, variables: Mapping[str, str]) -> None:
         """Removes the secrets in a cell's environment variables from everything recorded from now on."""
         if self._kept is not None:
             from ipybox.audit.redaction import secrets_among
 
-            self._kept.redactor.know_of_cell(secrets_among(variables))
+            self._kept.redactor.add_cell_secrets(secrets_among(variables))
 
     async def require(self) -> None:
         """Raises an AuditError before a new action if earlier events could not be written."""
@@ -153,7 +153,7 @@ class SessionRecorder:
         try:
             with nullcontext() if call.span is None else tracing.current(call.span):
                 if self._audit is not None:
-                    self._audit.know_variables_of(server_params)
+                    self._audit.add_placeholder_secrets(server_params)
                 described = server_name, tool_name, arguments
                 fields = await asyncio.to_thread(self._described, *described) if large else self._described(*described)
                 call.described = {"tool_call_id": call.id, **fields}

@@ -160,7 +160,7 @@ async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Async
         yield fields
         return
     await audit.require()
-    audit.know_variables_of(fields)
+    audit.add_placeholder_secrets(fields)
     started = time.monotonic()
     outcome: Outcome = "ok"
     try:

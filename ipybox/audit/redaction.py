@@ -147,7 +147,7 @@ def workspace_redactor(
     from ipybox.workspace.env_file import EnvFile
 
     redactor = Redactor(show)
-    redactor.know(secrets_among({**os.environ, **variables}))
+    redactor.add_secrets(secrets_among({**os.environ, **variables}))
     redactor.follow(EnvFile(workspace))
     return redactor
 
@@ -171,11 +171,11 @@ class Redactor:
         """Replaces the secrets in a file from now on, including those that people add later."""
         self._followed = env_file
 
-    def know(self, variables: Mapping[str, str]) -> None:
+    def add_secrets(self, variables: Mapping[str, str]) -> None:
         """Replaces these values from now on."""
         self._add(self._lasting, {value: f"${{{name}}}" for name, value in variables.items()})
 
-    def know_of_cell(self, variables: Mapping[str, str]) -> None:
+    def add_cell_secrets(self, variables: Mapping[str, str]) -> None:
         """Replaces these values from now on, until later cells have added `MAX_OF_CELLS` others."""
         for value in variables.values():
             self._of_cells.pop(value, None)  # so that it becomes the newest
@@ -211,7 +211,7 @@ class Redactor:
 
     def _look(self, file: "EnvFile") -> None:
         self._seen = file.read()
-        self.know(secrets_among(self._seen))
+        self.add_secrets(secrets_among(self._seen))
 
     def known(self, text: str) -> str:
         """Returns a text without the known values."""

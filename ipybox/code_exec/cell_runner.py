@@ -125,7 +125,7 @@ class CellRunner:
         async with self._turn.hold(cell.deadline):
             self._kernel.check_running()
             if cell.inputs is not None:
-                self._recorder.know_of_cell(cell.inputs.environment)
+                self._recorder.add_cell_secrets(cell.inputs.environment)
             async with self._recorder.cell(cell.code) as record:
                 self._deadline = cell.deadline
                 self._tool_texts.clear()

@@ -291,6 +291,6 @@ class ExecutorConfig:
         from ipybox.audit.audit import AuditLog
 
         audit = self.audit if isinstance(self.audit, AuditLog) else AuditLog(self.workspace, self.audit)
-        audit.know({**(self.variables or {}), **(self.kernel_env or {})})
+        audit.add_secrets({**(self.variables or {}), **(self.kernel_env or {})})
         audit.open()
         return audit

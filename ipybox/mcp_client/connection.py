@@ -123,7 +123,7 @@ class ClientConnection:
     @cached_property
     def _redactor(self) -> Redactor:
         redactor = Redactor()
-        redactor.know(self._values)
+        redactor.add_secrets(self._values)
         redactor.hide(secret.value for secret in literal_secrets(self.described))
         return redactor
 

@@ -17,7 +17,7 @@ KEY = "sk-ant-api03-" + "x" * 20
 @pytest.fixture
 def redactor() -> Redactor:
     made = Redactor()
-    made.know({"GITHUB": "s3cr3t-value", "LONGER": "s3cr3t-value-and-more", "PORT": "8080", "A": "abc"})
+    made.add_secrets({"GITHUB": "s3cr3t-value", "LONGER": "s3cr3t-value-and-more", "PORT": "8080", "A": "abc"})
     return made
 
 
@@ -108,7 +108,7 @@ def test_name_of_a_field_takes_out_no_command(redactor: Redactor, name: str, val
 
 def test_known_values_are_taken_out_for_a_person_if_they_are_no_text():
     redactor = Redactor(shortened)
-    redactor.know({"TOKEN": "s3cr3t-value", "PHRASE": EVIL, "PASSWORD": "delete"})
+    redactor.add_secrets({"TOKEN": "s3cr3t-value", "PHRASE": EVIL, "PASSWORD": "delete"})
     redactor.hide(["form-of-browser"])
 
     for text in (EVIL, "delete", "password='x'", f"API_KEY={KEY}"):
@@ -197,7 +197,7 @@ def test_values_that_no_variable_stands_for_are_hidden(redactor: Redactor):
 
 
 def test_the_first_name_of_a_value_is_the_one_that_is_written(redactor: Redactor):
-    redactor.know({"OTHER": "s3cr3t-value"})
+    redactor.add_secrets({"OTHER": "s3cr3t-value"})
     redactor.hide(["s3cr3t-value"])
 
     assert redactor.text("s3cr3t-value") == "${GITHUB}"
@@ -205,15 +205,15 @@ def test_the_first_name_of_a_value_is_the_one_that_is_written(redactor: Redactor
 
 def test_of_the_values_of_cells_the_newest_are_known(redactor: Redactor, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(redaction, "MAX_OF_CELLS", 2)
-    redactor.know_of_cell({"SHORT": "abc", "GITHUB": "s3cr3t-value", "A": "first-of-cells"})
-    redactor.know_of_cell({"B": "second-of-cells"})
-    redactor.know_of_cell({"A": "first-of-cells"})
-    redactor.know_of_cell({"C": "third-of-cells"})
+    redactor.add_cell_secrets({"SHORT": "abc", "GITHUB": "s3cr3t-value", "A": "first-of-cells"})
+    redactor.add_cell_secrets({"B": "second-of-cells"})
+    redactor.add_cell_secrets({"A": "first-of-cells"})
+    redactor.add_cell_secrets({"C": "third-of-cells"})
 
     text = "s3cr3t-value first-of-cells second-of-cells third-of-cells abc"
     assert redactor.text(text) == "${GITHUB} ${A} second-of-cells ${C} abc"
-    redactor.know({"A": "first-of-cells"})
-    redactor.know_of_cell({name: f"other-of-cells-{name}" for name in "DEF"})
+    redactor.add_secrets({"A": "first-of-cells"})
+    redactor.add_cell_secrets({name: f"other-of-cells-{name}" for name in "DEF"})
     assert redactor.text("first-of-cells third-of-cells") == "${A} third-of-cells"
     assert redactor.text("other-of-cells-D") == "${D}", "the values of one cell are known together"
 
@@ -248,19 +248,19 @@ def test_a_text_may_be_as_long_as_the_limit(redactor: Redactor):
     assert (
         redactor.text("8080 " + "x" * 16, 20) == "${PORT} " + "x" * 12 + "[... truncated, 21 characters in total ...]"
     )
-    redactor.know({"LONG": "y" * 25})
+    redactor.add_secrets({"LONG": "y" * 25})
     assert redactor.text("y" * 25, 20) == "${LONG}[... truncated, 25 characters in total ...]"
 
 
 def test_long_values_are_known_inside_of_words_and_short_ones_are_not(redactor: Redactor):
-    redactor.know({"EIGHT": "12345678", "SEVEN": "abcdefg"})
+    redactor.add_secrets({"EIGHT": "12345678", "SEVEN": "abcdefg"})
 
     assert redactor.text("x12345678x xabcdefgx abcdefg") == "x${EIGHT}x xabcdefgx ${SEVEN}"
 
 
 def test_a_secret_is_not_written_in_part_where_a_text_is_cut(redactor: Redactor):
     assert redactor.text("x" * 15 + "s3cr3t-value", 20) == "x" * 15 + "${GIT[... truncated, 27 characters in total ...]"
-    redactor.know({"LONG": "0123456789" * 1000})
+    redactor.add_secrets({"LONG": "0123456789" * 1000})
     assert redactor.text("x" * 15 + "0123456789" * 1000, 20).startswith("x" * 15 + "${LON[...")
 
 

@@ -17,7 +17,7 @@ FILE = Path.home() / ".local/state/ipybox-scratch/0123abcd/call.txt"
 
 def shown(arguments: dict[str, Any], server: str = "fs", tool: str = "write") -> ShownCall:
     redactor = Redactor(shortened)
-    redactor.know({"KNOWN": KEY, "SENTENCE": EVIL, "PASSWORD": "delete"})
+    redactor.add_secrets({"KNOWN": KEY, "SENTENCE": EVIL, "PASSWORD": "delete"})
     return ShownCall(ToolCall(server, tool, arguments, []), "shell" if server == "ipybox" else "tool", redactor)
 
 
