@@ -133,7 +133,7 @@ class CellRunner:
                     return await self._run_in_kernel(cell, record)
                 except ExecutionError as exc:
                     self._kernel.check_running()
-                    output = await self._noticed(exc.output, cell, str(exc))
+                    output = await self._with_notices(exc.output, cell, str(exc))
                     raise CodeExecutionError(await self._describe(exc), output, exc.raised) from None
                 except asyncio.CancelledError:
                     self._explained_id = self._kernel_id
@@ -142,7 +142,7 @@ class CellRunner:
                     self._explained_id = self._kernel_id
                     self._kernel.check_running()
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
-                    output = await self._noticed(exc.output, cell)
+                    output = await self._with_notices(exc.output, cell)
                     record.lost_state = self._expect_restarted_kernel(cell)
                     output = replace(output, kernel_restarted=record.lost_state or output.kernel_restarted)
                     raise error(str(exc), output) from None
@@ -179,7 +179,7 @@ class CellRunner:
                 self._deadline = None
         return await asyncio.to_thread(value_in, reply, name)
 
-    def put_back(self, cell: Cell) -> None:
+    def requeue_notices(self, cell: Cell) -> None:
         """Keeps the notices of a cell whose consumer stopped before its end, for the next cell."""
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
@@ -195,7 +195,7 @@ class CellRunner:
         async with self._approvals.cell(cell.approver):
             with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
                 output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
-        result = replace(await self._noticed(output, cell), cell=record.executed)
+        result = replace(await self._with_notices(output, cell), cell=record.executed)
         record.succeed(result)
         return result
 
@@ -215,7 +215,7 @@ class CellRunner:
         self._kernel.expected_kernel_id = client.kernel_id
         return True
 
-    async def _noticed(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
+    async def _with_notices(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
         """Returns a result with the output's notices, explanations of denials, and the session's pending notices."""
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
@@ -223,11 +223,11 @@ class CellRunner:
         notices, restarted = [*output.notices, *explained], False
         if explained:
             self._recorder.denied("sandbox", explained)
-        if told := self._kernel.notices:
-            notices = [*told, *notices]
-            restarted = any(notice.startswith(STATE_LOST) for notice in told)
-            cell.reported.extend(told)
-            told.clear()
+        if pending := self._kernel.notices:
+            notices = [*pending, *notices]
+            restarted = any(notice.startswith(STATE_LOST) for notice in pending)
+            cell.reported.extend(pending)
+            pending.clear()
         return CodeExecutionResult(
             output.text, output.images, output.image_data, output.files, notices, output.outputs, restarted
         )

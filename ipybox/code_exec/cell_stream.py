@@ -63,4 +63,4 @@ async def stream_cell(
         cell.reported.clear()
         raise
     finally:
-        runner.put_back(cell)  # unless the consumer got the result or the error
+        runner.requeue_notices(cell)  # unless the consumer got the result or the error
