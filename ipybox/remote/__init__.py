@@ -1,5 +1,5 @@
-"""A kernel gateway on another machine, at the other end of a command's standard input and output.
+"""A kernel gateway on another machine, connected by the standard input and output of a command.
 
-The trust boundary runs between the folders: `application` runs here and trusts nothing from the other end, `node` runs
-there (`python -m ipybox.node`), and `wire` is the protocol between both.
+The folders follow the trust boundary: `application` runs here and trusts nothing it receives, `node` runs there
+(`python -m ipybox.node`), and `wire` is the protocol between them.
 """

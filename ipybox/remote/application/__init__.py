@@ -1,4 +1,4 @@
-"""The application's end: an engine's command, the link to its node, and the files that are sent there.
+"""The application's end: an engine's command, the link to its node, and the files sent there.
 
-`EngineGateway` takes the place of `KernelGateway`.
+`EngineGateway` replaces `KernelGateway`.
 """

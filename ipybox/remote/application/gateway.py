@@ -1,9 +1,9 @@
-"""The kernel gateway of an engine: it runs where the engine's command puts it.
+"""The kernel gateway of an engine, which runs wherever the engine's command places it.
 
-*Started*: the command starts and greets (`NodeLink`), which may take as long as a scheduler needs to find a node; then
-the node starts the gateway, in its sandbox if there is one. *Stopped*: the link closes, which ends node and kernels.
-The command gets SIGTERM and SIGKILL if it does not end by itself. *Lost*: the command ends, or the node does not
-answer. Then its kernel is lost, and `GatewayOwner` starts the command again.
+*Start*: the command runs, and the node greets (`NodeLink`), after a scheduler has found one. The node then starts the
+gateway, in a sandbox if there is one. *Stop*: the link closes, which stops the node and its kernels. A command that
+doesn't exit gets SIGTERM and SIGKILL. *Loss*: the command exits, or the node stops answering. Its kernel is then lost,
+and `GatewayOwner` starts the command again.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at what the command has printed.
+#: Seconds between checks of the command's output.
 LOOK_INTERVAL = 2.0
 
-#: Seconds in which a node that has greeted must start its gateway.
+#: Seconds for a node to start its gateway after the greeting.
 START_TIMEOUT = 60.0
 
-#: Seconds for the node to explain denials. After that, there are no explanations.
+#: Seconds for the node to explain denials. After that, the output gets no explanations.
 EXPLAIN_TIMEOUT = 3.0
 
-#: The notice about a workspace that the node does not share.
+#: The notice for a workspace that the node doesn't share.
 NOT_SHARED = (
     "Node {node} can't access the workspace: code runs in a separate directory there, and its files are lost when the "
     "node exits. Generated packages, saved code actions and parsers, installed packages and uploads are sent to the "
@@ -65,10 +65,10 @@ class EngineGateway(Gateway):
 
     Args:
         workspace: The working directory of the kernels, if the node shares it.
-        on_tool_connection: Receives each connection of code in a kernel to the tool server.
+        on_tool_connection: Receives each connection from a kernel to the tool server.
     """
 
-    #: Each executor has its own: none waits in the queue for another one, and a lost node costs only one kernel.
+    #: Each executor has its own engine gateway: none queues behind another one, and losing a node costs one kernel.
     shared = False
 
     def __init__(
@@ -89,10 +89,10 @@ class EngineGateway(Gateway):
         self._on_tool_connection = on_tool_connection
         self._queue_timeout = queue_timeout
         self._waiting = self._withdrawn = False
-        #: The state of the waiting job, such as `job 17, PENDING (Resources)`; empty if it is not known.
+        #: The state of the queued job, such as `job 17, PENDING (Resources)`; empty if unknown.
         self._state = ""
         self._job: str | None = None
-        #: Kernels that ran cells. Messages about others are ignored, so that the node can't fill `exceeded`.
+        #: Kernels that ran cells. Messages about others are ignored, so the node can't fill `exceeded`.
         self._kernels = {UNATTRIBUTED}
         self._process: EngineProcess | None = None
         self._link: NodeLink | None = None
@@ -104,7 +104,7 @@ class EngineGateway(Gateway):
 
     @property
     def waits_for(self) -> str:
-        """As `Gateway.waits_for`."""
+        """See `Gateway.waits_for`."""
         if not self._waiting:
             return ""
         return f"the scheduler: {self._state}" if self._state else f"a node of {self._engine.name}"
@@ -116,13 +116,13 @@ class EngineGateway(Gateway):
 
     @property
     def endpoint(self) -> Endpoint:
-        """As `Gateway.endpoint`."""
+        """See `Gateway.endpoint`."""
         if self._link is None:
             raise GatewayError("the engine's gateway is not running")
         return Endpoint("kernel-gateway", dial=self._link.connect, relayed=True)
 
     async def start(self) -> None:
-        """As `Gateway.start`; `withdraw` makes it fail."""
+        """See `Gateway.start`. Fails after `withdraw`."""
         if self._link is not None:
             raise RuntimeError("the engine's gateway has already been started")
         began = time.monotonic()
@@ -136,13 +136,13 @@ class EngineGateway(Gateway):
         self._report("started", waited=time.monotonic() - began)
 
     def withdraw(self) -> None:
-        """As `Gateway.withdraw`: the job leaves the queue."""
+        """See `Gateway.withdraw`. Cancels the queued job."""
         self._withdrawn = True
         if self._link is not None and not self._started:
             self._link.fail("")
 
     async def stop(self, timeout: float = 10) -> None:
-        """As `Gateway.stop`: ends the node and the command."""
+        """See `Gateway.stop`. Stops the node and the command."""
         was_running = self.running
         self._started = False
         await self._tasks.cancel()
@@ -162,7 +162,7 @@ class EngineGateway(Gateway):
 
     @contextlib.contextmanager
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
-        """As `Gateway.measure_cell`."""
+        """See `Gateway.measure_cell`."""
         link = self._link
         if link is None or not self._setup.limits.any:
             yield
@@ -175,7 +175,7 @@ class EngineGateway(Gateway):
             measuring.cancel()
 
     async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
-        """Returns explanations of denials. The node is asked only if there may be some."""
+        """Returns explanations of denials. Asks the node only if the text may report a denial."""
         if self._link is None or not self.running:
             return []
         from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
@@ -189,16 +189,16 @@ class EngineGateway(Gateway):
         return []
 
     async def push_files(self) -> list[str]:
-        """As `Gateway.push_files`."""
+        """See `Gateway.push_files`."""
         return [] if self._push is None or not self.running else await self._push.send()
 
     async def read_file(self, path: str) -> "Download | None":
-        """As `Gateway.read_file`."""
+        """See `Gateway.read_file`."""
         return None if self._push is None or not self.running else await self._push.read(path)
 
     async def _start(self) -> None:
         places = WritablePlaces(self._workspace, self._setup.sandbox)
-        guard_imports(places)  # code on the node writes the workspace, too
+        guard_imports(places)  # code on the node can write the workspace
         self._process = EngineProcess(self._engine, self._setup.limits, host_path(places))
         pipes = await self._process.spawn()
         link = self._link = NodeLink(self._on_tool_connection)
@@ -260,7 +260,7 @@ class EngineGateway(Gateway):
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
     async def _ready(self, process: EngineProcess, link: NodeLink, proof: str) -> tuple[Exchange, Ready]:
-        """Has the node start its gateway; returns the request, which goes on, and its first answer."""
+        """Has the node start its gateway. Returns the request, which stays open, and its first answer."""
         try:
             async with asyncio.timeout(START_TIMEOUT):
                 exchange = link.request(protocol.START)
@@ -285,7 +285,7 @@ class EngineGateway(Gateway):
 
     @contextlib.contextmanager
     def _proof(self) -> Generator[str]:
-        """Puts an empty file in the ipybox directory of the workspace, by which the node recognizes a shared one."""
+        """Creates an empty file in the workspace's ipybox directory. A node that finds it shares the workspace."""
         workspace, name = self._workspace, f"engine-{secrets.token_hex(8)}"
         make_ipybox_dir(workspace)
         with open_directory(workspace / STATE_DIR, untrusted_root=workspace) as directory:

@@ -1,6 +1,6 @@
-"""The application's end of the connection to a node: what the node says first, requests, and tunnels.
+"""The application's end of the connection to a node: the greeting, requests, and tunnels.
 
-Nothing of the node is trusted: what it sends is validated, and only this end makes requests. `EngineGateway` owns the
+The node isn't trusted: everything it sends is validated, and only this end makes requests. `EngineGateway` owns the
 link.
 """
 
@@ -36,7 +36,7 @@ from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
-#: Connections of code to the tool server at a time, with those that wait for code.
+#: Concurrent connections from kernels to the tool server, including the spare streams.
 MAX_TOOL_CONNECTIONS = 256 + SPARE_TOOL_STREAMS
 
 Expected = TypeVar("Expected", bound=Message)
@@ -45,7 +45,7 @@ Expected = TypeVar("Expected", bound=Message)
 class NodeLink:
     """Connects the application to one node, over the pipes of the engine's command.
 
-    `on_tool_connection` receives each connection of code in a kernel to the tool server.
+    `on_tool_connection` receives each connection from a kernel to the tool server.
     """
 
     def __init__(self, on_tool_connection: AcceptedSocket):
@@ -55,54 +55,54 @@ class NodeLink:
         self._noise = bytearray()
         self._tool_connections = asyncio.Semaphore(MAX_TOOL_CONNECTIONS)
         self._tasks = TaskSet()
-        #: Whether the node has said that it has the same ipybox.
+        #: Whether the node has confirmed that it runs the same ipybox.
         self.greeted = False
-        #: Set when the link is closed, for whatever reason.
+        #: Set when the link is closed, for any reason.
         self.closed = self._connection.closed
         self._problem: str | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why this end closed the link; None if it did not, or was asked to."""
+        """Why this end closed the link; None if it is open, or was closed by the node or by `close`."""
         if self._connection.violation is not None:
             return f"the node sent invalid HTTP/2: {self._connection.violation}"
         return self._problem
 
     @property
     def noise(self) -> str:
-        """What came before the node's first line, or in place of it, for messages."""
+        """The end of the output before the node's first line, for messages."""
         before = self._noise.partition(PREAMBLE)[0]
         return printable(before[-500:].decode(errors="replace"), lines=True).strip()
 
     async def open(self, read_fd: int, write_fd: int) -> None:
-        """Starts to read; takes ownership of the descriptors."""
+        """Starts reading, and takes ownership of the descriptors."""
         await self._connection.open(read_fd, write_fd, self._greet)
 
     async def settled(self, timeout: float) -> bool:
-        """Returns whether the node has greeted or the link is closed, and waits for that up to `timeout` seconds."""
+        """Waits up to `timeout` seconds until the node has greeted or the link is closed; returns whether it has."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._settled.wait()
         return self._settled.is_set()
 
     async def close(self) -> None:
-        """Closes the link, which ends the node."""
+        """Closes the link, which stops the node."""
         self._connection.close()
         await self._tasks.cancel()
 
     def fail(self, problem: str) -> None:
-        """Closes the link because of a problem of the node."""
+        """Closes the link because of a problem with the node."""
         self._problem = problem
         self._connection.close()
 
     def start(self) -> None:
-        """Starts to ping a node that has greeted, and to offer it connections to the tool server."""
+        """Starts pinging a node that has greeted, and offering it connections to the tool server."""
         self._tasks.start(self._ping())
         for _ in range(SPARE_TOOL_STREAMS):
             self._tasks.start(self._offer_tools())
 
     def connect(self) -> socket.socket:
-        """Returns a new connection to the gateway's HTTP server; a GatewayError if the link is closed."""
+        """Returns a new connection to the gateway's HTTP server; raises a GatewayError if the link is closed."""
         try:
             stream = self._connection.request(GATEWAY)
         except StreamClosedError:
@@ -112,17 +112,17 @@ class NodeLink:
         return ours
 
     def request(self, path: str) -> Exchange:
-        """Returns a new request to the node; a StreamClosedError if the link is closed."""
+        """Returns a new request to the node; raises a StreamClosedError if the link is closed."""
         return Exchange(self._connection.request(path))
 
     async def ask(
         self, path: str, request: Message, expected: type[Expected], content: bytes = b"", limit: int = 0
     ) -> tuple[Expected, bytes]:
-        """Returns the answer to a request, and its content. Closes the link if it is not valid.
+        """Sends a request, and returns the answer with its content. Closes the link if the answer is invalid.
 
         Raises:
-            InvalidMessageError: If the node sends something else.
-            RefusedError: If the node can't do it.
+            InvalidMessageError: If the answer is not the expected message.
+            RefusedError: If the node can't do what was requested.
             StreamClosedError: If the link is closed.
         """
         exchange = self.request(path)
@@ -136,7 +136,7 @@ class NodeLink:
             exchange.stream.reset()
 
     def _greet(self, data: bytes) -> bytes | None:
-        """Looks for the node's first line, and returns what follows it; None if it is not there yet."""
+        """Looks for the node's first line, and returns what follows it; None if the line is incomplete."""
         self._noise += data
         start = self._noise.find(PREAMBLE)
         end = self._noise.find(b"\n", start) if start >= 0 else -1
@@ -162,7 +162,7 @@ class NodeLink:
         return rest
 
     async def _ping(self) -> None:
-        """Closes the link when the node answers no more, as without a network; then no end of file comes."""
+        """Closes the link when the node stops answering: if the network fails, there is no end of file."""
         loop = asyncio.get_running_loop()
         while True:
             self._connection.ping()
@@ -172,7 +172,7 @@ class NodeLink:
                 return
 
     async def _offer_tools(self) -> None:
-        """Keeps one stream open that the node answers when code connects to the tool server."""
+        """Keeps one spare stream open, which the node answers when a kernel connects to the tool server."""
         while True:
             await self._tool_connections.acquire()  # until the connection ends
             try:
@@ -182,7 +182,7 @@ class NodeLink:
                 return
             try:
                 ours, theirs = _pair()
-            except OSError as exc:  # a shortage of this machine, such as too many open files
+            except OSError as exc:  # this machine ran out of something, such as open files
                 logger.warning("code on the node can't call a tool: %s", exc)
                 stream.reset()
                 self._tool_connections.release()

@@ -1,4 +1,4 @@
-"""The command of an engine, such as `srun`: its process, from `spawn` to `end`."""
+"""The process of an engine's command, such as `srun`, from `spawn` to `end`."""
 
 import asyncio
 import os
@@ -14,14 +14,14 @@ from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.workspace.programs import interpreter
 
-#: Variables that the clients of schedulers read. All others stay here, as `srun` would pass them on to the node.
+#: Variables that scheduler clients read. All others are withheld, because `srun` would pass them on to the node.
 VARIABLES = (
     *(name for name in BASIC if name != "TMPDIR"),
     *("SSH_AUTH_SOCK", "KRB5CCNAME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "NOMAD_ADDR"),
 )
 SLURM_PREFIX = "SLURM_"
 
-#: Seconds in which the exit status and the last lines of stderr arrive once the pipes have closed.
+#: Seconds to wait for the exit status and the last lines of stderr after the pipes have closed.
 LAST_WORDS = 1.0
 
 
@@ -38,7 +38,7 @@ class EngineProcess:
         self._stderr = StderrLines("engine")
 
     async def spawn(self) -> tuple[int, int]:
-        """Starts the process; returns descriptors to read its output and to write its input, which the caller owns.
+        """Starts the process. Returns descriptors for its output and its input, which the caller must close.
 
         Raises:
             GatewayError: If the program can't be started.
@@ -56,7 +56,7 @@ class EngineProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *(str(interpreter()), "-I", "-S", tied.__file__, str(os.getpid()), *command),
                 env=self._job.env,
-                cwd="/",  # srun starts the node there, too; and nothing of the workspace is a program or an option file
+                cwd="/",  # srun uses it on the node, too; no program or option file is found in the workspace
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -76,26 +76,26 @@ class EngineProcess:
 
     @property
     def stderr_text(self) -> str:
-        """The last lines of its stderr, each after a line end."""
+        """The last lines of its stderr, each preceded by a line break."""
         return "".join(f"\n{line}" for line in self._stderr.last)
 
     @property
     def job(self) -> str | None:
-        """The number of the job that waits, or waited; None if it is not known."""
+        """The number of the queued job, even if it has started; None if unknown."""
         self._queued = self._queued or queued_job(self._stderr.last)
         return self._queued
 
     async def queue_state(self) -> str:
-        """Returns the job that waits and why, such as `job 17, PENDING (Resources)`; empty if no job waits."""
+        """Returns the queued job and its state, such as `job 17, PENDING (Resources)`; empty if no job is queued."""
         return "" if self.job is None else await self._waiting.state(self.job, self._job.states)
 
     def leave_queue(self) -> None:
-        """Ends questions about the job, which has a node or is not waited for."""
+        """Stops querying the job, which has a node or is no longer needed."""
         if self.job is not None:
             self._waiting.forget(self.job)
 
     async def last_words(self) -> str:
-        """Returns how the process ended and the last lines of its stderr, once they have come."""
+        """Waits for the exit status and the last lines of stderr, and returns both as text."""
         assert self._process is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
@@ -108,9 +108,9 @@ class EngineProcess:
         return f"the engine's command {fate}{':' if lines else ''}{lines}"
 
     async def end(self, timeout: float) -> None:
-        """Ends the process, whose input has been closed, with its whole group, and its job if it may be left.
+        """Waits for the process to exit after its input was closed, and cancels its job if that may still be queued.
 
-        It is terminated after `timeout` seconds.
+        Terminates its whole process group after `timeout` seconds.
         """
         if self._process is not None and await end_group(self._process, timeout) != 0:
             await self._job.cancel()

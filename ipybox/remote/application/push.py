@@ -1,7 +1,7 @@
-"""Sends code of the workspace to a node that does not share it: generated packages, saved code actions, uploads.
+"""Sends workspace files to a node that doesn't share the workspace: generated packages, code actions, uploads.
 
-Before a cell, files whose status has changed since they were sent go there, and files that are gone here are deleted
-there. Nothing comes back, except what `Push.read` asks for: what code writes on the node is lost at its end.
+Before each cell, it sends new and changed files to the node, and deletes there what was deleted here. Nothing comes
+back except through `Push.read`: files that code writes on the node are lost when the node exits.
 """
 
 import asyncio
@@ -39,29 +39,29 @@ from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.sizes import format_bytes
 
-#: Directories of the workspace that are sent.
+#: Workspace directories to send.
 CODE: Final = (MCPTOOLS, MCPPARSE, GENTOOLS)
 
-#: Bytes and files that are sent together at most: installed packages can be large.
+#: Maximum bytes and files per directory. Installed packages can be large.
 MAX_BYTES: Final = 2 << 30
 MAX_ITEMS: Final = 50_000
 
-#: Uploads that are sent: the latest, because each takes time before every cell.
+#: Number of uploads to send, the latest first: checking each one delays every cell.
 MAX_UPLOADS: Final = 1000
 
-#: Files that are packed together.
+#: Maximum files per archive.
 PART_FILES: Final = 1000
 
-#: Seconds in which the node must answer, in addition to one for each `SLOWEST` bytes of content.
+#: Seconds for the node to answer, plus one for each `SLOWEST` bytes of content.
 ANSWER_TIMEOUT: Final = 60.0
 SLOWEST: Final = 1 << 20
 
-#: Installed packages that a notice names.
+#: Maximum number of installed packages named in a notice.
 MAX_NAMES: Final = 5
 
 _NOT_SENT = "Not sent to the node that runs code"
 
-#: What changes with a file: its number, size, times, and whether its owner can execute it.
+#: Detects changes of a file: inode number, size, times, and whether its owner can execute it.
 _Status = tuple[int, ...]
 
 _Names = tuple[str, ...]
@@ -70,7 +70,7 @@ Answered = TypeVar("Answered", Stored, Content)
 
 
 class Push:
-    """Sends files to one node, and reads files of it. `other_platform` is why installed packages are not sent."""
+    """Sends files to one node, and reads files from it. `other_platform` says why installed packages aren't sent."""
 
     def __init__(
         self, workspace: Path, link: NodeLink, *, settings: SandboxSettings | None, other_platform: str | None
@@ -80,15 +80,15 @@ class Push:
         self._uploads = uploads_to(workspace)
         self._rules = TransferRules(workspace, [workspace], settings)
         self._other_platform = other_platform
-        #: The files that the node got, by the directory or upload that they belong to.
+        #: The status of the files on the node, by directory or upload.
         self._sent: dict[str, dict[str, _Status]] = {}
-        #: The status of the directory of packages when it was sent: each installation replaces it.
+        #: The status of the package directory when it was sent; each installation replaces the directory.
         self._packages: _Status | None = None
         self._told: set[str] = set()
         self._turn = asyncio.Lock()
 
     async def send(self) -> list[str]:
-        """Sends what has changed in the workspace, and returns new notices."""
+        """Sends changed workspace files, and returns new notices."""
         async with self._turn:
             notices: list[str] = []
             for root in (*CODE, *self._uploaded()):
@@ -99,7 +99,7 @@ class Push:
             return new
 
     async def read(self, path: str) -> Download:
-        """As `Gateway.read_file`."""
+        """See `Gateway.read_file`."""
         try:
             answer, data = await self._ask(READ, Read(path=path), Content, limit=MAX_READ)
         except InvalidMessageError as exc:
@@ -111,7 +111,7 @@ class Push:
 
     def _uploaded(self) -> list[str]:
         """Returns the latest uploads to the workspace outside of `CODE`, relative to it."""
-        latest = [*self._uploads][-MAX_UPLOADS:]  # a copy, because other threads upload
+        latest = [*self._uploads][-MAX_UPLOADS:]  # a copy, because other threads add uploads
         inside = [path.relative_to(self._workspace) for path in latest if path.is_relative_to(self._workspace)]
         return [path.as_posix() for path in inside if path.parts[0] not in CODE]
 
@@ -139,12 +139,12 @@ class Push:
         return self._rules.download_denial(self._workspace / path)
 
     async def _try(self, root: str, refused: Refused) -> list[str]:
-        """Sends what has changed in a directory, or of a file, and returns why something was not sent."""
+        """Sends changed files of a directory, or one changed file. Returns notices about files that weren't sent."""
         transfer = Transfer(MAX_BYTES, MAX_ITEMS)
         try:
             await self._send(root, refused, transfer)
         except (InvalidMessageError, StreamClosedError):
-            pass  # the node is lost, which its kernels report
+            pass  # the node is lost; its kernels report that
         except TimeoutError:
             return [f"{_NOT_SENT}: {root} (the node did not respond in time)."]
         except (OSError, ValueError) as exc:
@@ -167,7 +167,7 @@ class Push:
     def _scan(
         self, root: str, sent: dict[str, _Status], refused: Refused, transfer: Transfer
     ) -> tuple[dict[str, _Status], list[str]]:
-        """Returns the status of all files of a directory, or of one file, and those that have to be sent."""
+        """Returns the status of all files in a directory, or of one file, and the paths to send."""
         found: dict[str, _Status] = {}
 
         def newly_refused(names: _Names) -> str | None:
@@ -202,7 +202,7 @@ class Push:
     async def _ask(
         self, path: str, request: Message, expected: type[Answered], content: bytes = b"", limit: int = 0
     ) -> tuple[Answered, bytes]:
-        """As `NodeLink.ask`, with a limit of time, and with the node's error for a RefusedError."""
+        """Like `NodeLink.ask`, with a timeout, and raising the node's error instead of a RefusedError."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT + max(len(content), limit) / SLOWEST):
                 return await self._link.ask(path, request, expected, content, limit)

@@ -4,7 +4,7 @@
       command: [srun, --ntasks=1, /shared/venv/bin/python, -P, -m, ipybox.node]
       env: [SLURM_CONF]
 
-The file names programs of this machine, so it is not read from a place that code can write.
+The file names programs to run on this machine, so it isn't read from a directory that code can write.
 """
 
 import os
@@ -17,34 +17,34 @@ from ipybox.remote.application.queue import WaitingJobs
 from ipybox.support.state import config_dir
 from ipybox.workspace.writable import WritablePlaces
 
-#: The name of the file.
+#: Name of the file.
 ENGINES_FILE = "engines.yaml"
 
-#: Bytes of the file.
+#: Maximum bytes of the file.
 MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """A command that runs `python -m ipybox.node` somewhere, and passes on its standard input and output.
+    """A command that runs `python -m ipybox.node` somewhere and connects its standard input and output.
 
-    Messages call it by its name.
+    Messages refer to the engine by its name.
     """
 
     name: str
     command: Sequence[str]
-    #: Names of environment variables for the command, in addition to those that it always gets.
+    #: Names of environment variables that the command gets in addition to the usual ones.
     env: Sequence[str] = ()
-    #: Its jobs that wait in the queue of a scheduler.
+    #: Its jobs in a scheduler's queue.
     waiting: WaitingJobs = field(default_factory=WaitingJobs, compare=False, repr=False)
 
 
 def find_engine(engine: Sequence[str] | str, places: WritablePlaces) -> Engine:
-    """Returns the engine with a name, or of a command: a list with the program and its arguments.
+    """Returns the engine with this name, or an engine for this command: a program and its arguments.
 
     Raises:
         TypeError: If it is neither.
-        ValueError: If there is no such engine, the file is wrong, or code can write it.
+        ValueError: If there is no such engine, or the file is invalid or writable by code.
     """
     if not isinstance(engine, str):
         parts: list[object] = list(engine)

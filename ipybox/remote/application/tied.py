@@ -1,31 +1,31 @@
-"""Runs the command of an engine so that it ends with the application, also if that is killed.
+"""Runs an engine's command that exits with the application, even if the application is killed.
 
     python -I -S tied.py PID /path/of/command args...
 
-A command such as `srun` does not read its input while its job waits in a queue, so it would not notice that the
-application was killed, and the job would keep its place. On Linux, the operating system sends the command SIGTERM then
-(prctl(2), PR_SET_PDEATHSIG), at which `srun` withdraws the job.
+A command such as `srun` doesn't read its input while its job is queued, so it wouldn't notice that the application was
+killed, and the job would stay in the queue. On Linux, the operating system then sends the command SIGTERM
+(prctl(2), PR_SET_PDEATHSIG), and `srun` cancels the job.
 
-This process becomes the command. It imports few modules, because each start waits for it.
+This process becomes the command. It imports few modules to start fast.
 """
 
 import ctypes
 import os
 import sys
 
-# `signal` itself imports `enum`, which takes as long as the rest of the interpreter's start.
+# `signal` would import `enum`, which takes as long as the rest of the interpreter's startup.
 _signal = __import__("_signal")
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main(application: int, command: list[str]) -> None:
-    """Becomes the command."""
+    """Replaces this process with the command."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != application:  # it ended before the call above
+        if os.getppid() != application:  # it died before the call above
             sys.exit(1)
-    # Python ignores two, and the application perhaps others. What `nohup` has set stays.
+    # Python ignores two signals, and the application may ignore others. Keeps what `nohup` set.
     for number in _signal.valid_signals() - {_signal.SIGHUP, _signal.SIGKILL, _signal.SIGSTOP}:
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())

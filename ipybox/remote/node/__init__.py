@@ -1,1 +1,1 @@
-"""The node's end, in the process of `python -m ipybox.node`: a kernel gateway, and a workspace if none is shared."""
+"""The node's end, run by `python -m ipybox.node`: a kernel gateway, and a workspace unless the node shares one."""

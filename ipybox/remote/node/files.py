@@ -1,7 +1,7 @@
-"""The node's end of files: a workspace of its own, if the node does not share that of the application.
+"""The node's own workspace, for a node that doesn't share the application's.
 
-The workspace is a private directory of this link, which is removed at its end, with all that code wrote. The
-application puts files there, and reads some. Code in the kernels writes the same directories.
+The workspace is a private directory that is removed, with everything in it, when the link closes. The application
+writes and reads files there. Code in the kernels can write all of it.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from ipybox.support.safe_directory import open_directory
 from ipybox.support.scratch import create_locked, remove_tree, remove_unused
 from ipybox.support.state import make_ipybox_dir
 
-#: Characters of a message about an omitted file.
+#: Maximum characters of a message about an omitted file.
 MAX_OMITTED = 4000
 
 
 class NodeWorkspace:
-    """A new private directory below `TMPDIR`, with the files that the application puts there, until `remove`.
+    """A new private directory below `TMPDIR` for the application's files, until `remove`.
 
-    Those of killed nodes of the same user are removed, if they can be found: another user may have taken the name of
-    the directory for them.
+    Also removes the directories that the user's killed nodes left behind. If another user owns the common parent
+    directory, they can't be found.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class NodeWorkspace:
         make_ipybox_dir(self.path)
 
     def remove(self) -> None:
-        """Removes the directory with its content."""
+        """Removes the directory and its contents."""
         remove_tree(self.path)
         if self._own_root is not None:
             remove_tree(self._own_root)
@@ -54,7 +54,7 @@ class NodeWorkspace:
 
 
 class NodeFiles:
-    """Answers the application's requests about the files of a workspace."""
+    """Answers the application's requests to write and read files in a workspace."""
 
     def __init__(self, workspace: Path, settings: SandboxSettings | None):
         self._workspace = workspace
@@ -79,13 +79,13 @@ class NodeFiles:
                 for path in put.removed:
                     remove_file(workspace, tuple(path.split("/")))
                 if packed:
-                    # What the application puts, code may read: the application has checked that.
+                    # No rules here: the application sends only files that code may read.
                     transfer = Transfer(MAX_PUT)
                     write_tree(workspace, unpack(packed, transfer, lambda _: None), transfer)
         except OSError as exc:
             if exc.strerror is None:
                 raise
-            raise OSError(exc.strerror) from exc  # the file is a temporary one, with another name each time
+            raise OSError(exc.strerror) from exc  # omits the file's name: it is temporary and random
 
 
 def _is_private(directory: Path) -> bool:

@@ -1,7 +1,7 @@
-"""The node's end: a kernel gateway with its sandbox and limits, for an application at the other end of two pipes.
+"""The node's end: runs a kernel gateway, with its sandbox and limits, for an application connected by two pipes.
 
-`serve` owns all of it. It ends when the application closes its end or is silent for too long, when the gateway ends, or
-at a signal. Then all kernels have ended, too.
+`serve` owns the gateway and its kernels, and stops them all before it returns. It returns when the application
+disconnects or is silent for too long, when the gateway exits, or on a signal.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ from ipybox.support.tasks import TaskSet
 if TYPE_CHECKING:
     from ipybox.remote.node.files import NodeFiles, NodeWorkspace
 
-#: Connections of code that wait until the application has a stream for them.
+#: Tool connections from kernels that can wait for a stream from the application.
 MAX_WAITING = 256
 
-#: The variable in which Slurm gives a job its number.
+#: The variable that Slurm sets to the job's number.
 JOB_VARIABLE = "SLURM_JOB_ID"
 
-#: Seconds for the gateway to end by itself, and for the last messages to be written.
+#: Seconds for the gateway to exit on its own, and seconds to write the last messages.
 STOP_TIMEOUT = 2.0
 
 
 async def serve(read_fd: int, write_fd: int) -> None:
-    """Serves one application over two descriptors, which this owns."""
+    """Serves one application over two descriptors, and closes them."""
     node = _Node()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -65,7 +65,7 @@ async def serve(read_fd: int, write_fd: int) -> None:
 
 
 class _Gateway(KernelGateway):
-    """A gateway that reports exceeded limits instead of keeping them."""
+    """A gateway that reports exceeded limits to the application."""
 
     on_exceeded: Callable[[Exceeded], None]
 
@@ -75,22 +75,22 @@ class _Gateway(KernelGateway):
 
 class _Node:
     def __init__(self) -> None:
-        #: Set when there is no more to serve.
+        #: Set when the node should exit.
         self.ended = asyncio.Event()
         self.connection = Connection(client=False, on_request=self._handle, on_closed=self.ended.set)
         self._requested = False
         self._gateway: _Gateway | None = None
-        #: The workspace of this node and its files, if the application does not share its own.
+        #: The node's own workspace, if it doesn't share the application's.
         self._workspace: NodeWorkspace | None = None
         self._files: NodeFiles | None = None
         self._tasks = TaskSet()
         self._exceeded: asyncio.Queue[Exceeded] = asyncio.Queue()
-        #: Streams of the application that wait for a connection of code, or connections that wait for a stream.
+        #: Streams from the application that wait for a tool connection, and tool connections that wait for a stream.
         self._spare_streams: deque[Stream] = deque()
         self._waiting: deque[socket.socket] = deque()
 
     async def until_end(self) -> None:
-        """Returns when the application or the gateway is gone, a signal came, or the application is silent."""
+        """Waits until the application disconnects or goes silent, the gateway exits, or a signal arrives."""
         loop = asyncio.get_running_loop()
         while (left := self.connection.last_received + APPLICATION_LOST_AFTER - loop.time()) > 0:
             with suppress(TimeoutError):
@@ -99,7 +99,7 @@ class _Node:
                     return
 
     async def stop(self) -> None:
-        """Ends the gateway with all kernels, and closes the connection."""
+        """Stops the gateway and all kernels, and closes the connection."""
         self.connection.close()
         await self._tasks.cancel()
         for waiting in self._waiting:
@@ -139,7 +139,7 @@ class _Node:
                 stream.reset()
 
     async def _serve(self, stream: Stream, handler: Callable[[Exchange], Awaitable[None]]) -> None:
-        """Handles a request; ends the node if it is not valid."""
+        """Handles a request, and stops the node if the request is invalid."""
         try:
             await answer(stream, handler)
         except InvalidMessageError:
@@ -192,7 +192,7 @@ class _Node:
             await exchange.send(await self._exceeded.get())
 
     async def _measure_cell(self, exchange: Exchange) -> None:
-        """Measures a cell until the application ends the request; tells if it exceeds its CPU time."""
+        """Measures a cell until the application ends the request, and reports if the cell exceeds its CPU time."""
         assert self._gateway is not None
         cell, _ = await exchange.receive(Cell)
         with self._gateway.measure_cell(cell.kernel, lambda message: self._report_cpu(exchange, message)):

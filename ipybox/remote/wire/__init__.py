@@ -1,1 +1,1 @@
-"""The protocol of both ends: HTTP/2 over the standard streams of the engine's command."""
+"""The protocol that both ends share: HTTP/2 over the standard streams of the engine's command."""

@@ -1,9 +1,9 @@
-"""HTTP/2 over the standard streams of a process: many streams in one pair of pipes, each with a window of its own.
+"""HTTP/2 over the standard streams of a process: many streams over one pair of pipes, each with its own window.
 
-The `h2` library does framing and flow control, and checks them: a peer that sends more than a window allows, opens a
-stream that it may not open, or breaks the format has its connection closed. A stream buffers at most its window, so
-that a reader that is slow holds up no other stream. The window of the connection is unlimited: the number of streams,
-which the application determines, bounds it.
+The `h2` library implements and validates framing and flow control. The connection closes if the peer exceeds a window,
+opens a stream that it may not open, or sends an invalid frame. Each stream buffers at most its window, so a slow reader
+doesn't block other streams. The connection's window is unlimited; the number of streams, which the application
+controls, bounds it.
 """
 
 import asyncio
@@ -33,40 +33,40 @@ from ipybox.remote.wire.stream import Stream, StreamClosedError
 
 logger = logging.getLogger(__name__)
 
-#: Bytes that a stream accepts before they are read; for connections to the gateway and for files, more.
+#: Bytes that a stream buffers for its reader; more for gateway connections and files.
 WINDOW: Final = 256 << 10
 LARGE_WINDOW: Final = 4 << 20
 LARGE: Final = (GATEWAY, PUT, READ)
 
-#: Bytes of one frame.
+#: Maximum bytes of a frame.
 FRAME: Final = 64 << 10
 
-#: Streams at a time.
+#: Maximum concurrent streams.
 MAX_STREAMS: Final = 1024
 
-#: Bytes of the headers of one request or response.
+#: Maximum bytes of a request's or response's headers.
 MAX_HEADERS: Final = 8 << 10
 
-#: Seconds of CPU time after which what was read counts as costly, and how many times as long reading pauses then. Small
-#: frames cost a thousand times as much as their bytes, and the event loop also serves other nodes and sessions.
+#: Seconds of CPU time above which one read is costly, and the pause after it, as a multiple of that time. Small frames
+#: cost a thousand times more per byte, and the event loop also serves other nodes and sessions.
 COSTLY: Final = 0.02
 REST: Final = 4
 
 #: Seconds to read what a peer has sent before it stopped reading.
 LAST_OUTPUT: Final = 1.0
 
-#: Bytes that wait to be written when writers wait, too, and when the peer counts as one that does not read at all.
+#: Unwritten bytes above which writers wait, and above which the peer is considered not to read at all.
 WRITE_BUFFER: Final = 1 << 20
 MAX_WRITE_BUFFER: Final = 64 << 20
 
 
 class Connection(asyncio.Protocol):
-    """One end of an HTTP/2 connection over two descriptors, from `open` to `close`; the protocol of both transports.
+    """One end of an HTTP/2 connection over two descriptors, and the asyncio protocol of both transports.
 
     Args:
         client: Whether this end opens the streams.
         on_request: Called with each stream that the peer opens.
-        on_closed: Called at the end of the connection, whatever its reason.
+        on_closed: Called when the connection ends, for any reason.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         on_request: Callable[[Stream], None] = lambda stream: stream.reset(),
         on_closed: Callable[[], object] = lambda: None,
     ):
-        #: The state of the connection, whose methods `do` calls.
+        #: The protocol state machine; `do` calls its methods.
         self.h2 = H2Connection(H2Configuration(client_side=client, header_encoding="utf-8"))
         self._on_request = on_request
         self._streams: dict[int, Stream] = {}
@@ -89,17 +89,17 @@ class Connection(asyncio.Protocol):
         self._written = asyncio.Event()
         self._flush_scheduled = False
         self._on_raw: Callable[[bytes], bytes | None] | None = None
-        #: Set at the end of the connection, whatever its reason.
+        #: Set when the connection ends, for any reason.
         self.closed = asyncio.Event()
-        #: What the peer did wrong; None if it did nothing wrong.
+        #: The peer's protocol violation, or None.
         self.violation: str | None = None
-        #: The time of the event loop at which something was received.
+        #: Event loop time of the last receipt.
         self.last_received = asyncio.get_running_loop().time()
 
     async def open(self, read_fd: int, write_fd: int, on_raw: Callable[[bytes], bytes | None] | None = None) -> None:
-        """Starts to read; takes ownership of the descriptors.
+        """Starts reading, and takes ownership of the descriptors.
 
-        `on_raw` gets what is read before HTTP/2 starts, until it returns the rest that belongs to HTTP/2.
+        `on_raw` receives the data before HTTP/2 starts, until it returns the remainder, which belongs to HTTP/2.
 
         Raises:
             OSError, ValueError: If they are not pipes, sockets or terminals.
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
             write_file.close()
             read_file.close()
             raise
-        if self.closed.is_set():  # meanwhile
+        if self.closed.is_set():  # while connecting
             self._close_transports()
 
     def start(self) -> None:
@@ -140,17 +140,17 @@ class Connection(asyncio.Protocol):
             self._writing.write(data)
 
     def close(self) -> None:
-        """Closes both directions, after a last attempt to write what waits. All streams end."""
+        """Closes both directions and all streams, after a last attempt to write pending data."""
         self._flush()
         self._end()
 
     async def wait_written(self) -> None:
-        """Waits, after `close`, until everything is written, or nothing more can be."""
+        """Waits, after `close`, until pending data is written or the pipe is broken."""
         if self._writing is not None:
             await self._written.wait()
 
     def request(self, path: str) -> Stream:
-        """Opens a stream; raises a StreamClosedError if the connection is closed, or has too many streams."""
+        """Opens a stream; raises a StreamClosedError if the connection is closed or has too many streams."""
         if self.closed.is_set():
             raise StreamClosedError
         try:
@@ -172,26 +172,26 @@ class Connection(asyncio.Protocol):
         return max(0, min(window, self.h2.max_outbound_frame_size, FRAME))
 
     def reset(self, number: int) -> None:
-        """Ends both sides of a stream."""
+        """Closes both directions of a stream."""
         self._streams.pop(number, None)
         self.do(self.h2.reset_stream, number)
 
     def do(self, action: Callable[..., object], *arguments: object) -> None:
-        """Calls a method of `h2` and sends what it has to, unless the connection or the stream is closed."""
+        """Calls a method of `h2` and sends the frames it produces, unless the connection or the stream is closed."""
         if self.closed.is_set():
             return
         try:
             action(*arguments)
-        except H2Error as exc:  # the peer has closed the stream, which its reader learns
+        except H2Error as exc:  # the peer has closed the stream; its reader finds out
             logger.debug("stream: %r", exc)
         self._schedule_flush()
 
     def ping(self) -> None:
-        """Asks the peer for a sign of life, which updates `last_received`."""
+        """Sends a ping; the reply updates `last_received`."""
         self.do(self.h2.ping, b"ipybox??")
 
     async def writable(self) -> None:
-        """Waits until the peer has read enough, or never will."""
+        """Waits until the peer has read enough, or the connection is closed."""
         await self._writable.wait()
 
     def _add(self, number: int, path: str, *, answered: bool) -> Stream:
@@ -202,8 +202,8 @@ class Connection(asyncio.Protocol):
         return stream
 
     def _schedule_flush(self) -> None:
-        # What one turn of the loop sends goes out in one write: srun leaves Nagle's algorithm on, with which a
-        # second small write waits 40 ms for the acknowledgment of the first one.
+        # Send all data of one loop iteration in one write: srun leaves Nagle's algorithm on, which delays a
+        # second small write by 40 ms, until the first is acknowledged.
         if not self._flush_scheduled:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
             self._violated("it is not reading")
 
     def data_received(self, data: bytes) -> None:
-        """Handles what was read, and pauses reading after a flood of small frames."""
+        """Handles received data, and pauses reading after a flood of small frames."""
         begun = time.thread_time()
         self._receive(data)
         taken = time.thread_time() - begun
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
                 self._on_request(self._add(number, str(headers.get(":path", "")), answered=False))
             case ConnectionTerminated():
                 self._end()
-            case _ if not number:  # the window of the connection, or settings, which may change windows
+            case _ if not number:  # the connection's window, or settings, which may change windows
                 for each in self._streams.values():
                     each.wake()
             case _ if stream is None:
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
                 pass
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closes both pipes when one of them has ended; when both have, everything is written that could be."""
+        """Closes both pipes when one is lost. When both are, no more data can be written."""
         self._lost += 1
         if self._lost == 2:
             self._written.set()
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
             self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Lets writers go on."""
+        """Lets writers continue."""
         self._writable.set()
 
     def _violated(self, what: str) -> None:
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        """Stops reading, closes the pipes when everything is written, and ends all streams."""
+        """Stops reading, closes the pipes after pending data is written, and closes all streams."""
         if self.closed.is_set():
             return
         self.closed.set()

@@ -1,4 +1,4 @@
-"""Requests and answers on a stream: messages, each a line of JSON, followed by the content that it announces."""
+"""Requests and answers on a stream. Each message is a line of JSON, followed by the content it announces."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -10,10 +10,10 @@ from ipybox.remote.wire.stream import Stream, StreamClosedError
 from ipybox.support.errors import GatewayError, IpyboxError, SandboxError
 from ipybox.support.printable import printable
 
-#: Bytes of one message.
+#: Maximum bytes of a message.
 MAX_MESSAGE_BYTES: Final = 4 << 20
 
-#: The errors that `Failed` stands for; of a node's error, the first kind that it is.
+#: The errors that `Failed` can report; the first class that matches is used.
 ERRORS: Final[dict[str, type[Exception]]] = {
     "sandbox": SandboxError,
     "gateway": GatewayError,
@@ -23,7 +23,7 @@ ERRORS: Final[dict[str, type[Exception]]] = {
     "other": OSError,
 }
 
-#: Characters of the reason of an error.
+#: Maximum characters of an error's reason.
 MAX_REASON: Final = 32 << 10
 
 Expected = TypeVar("Expected", bound=Message)
@@ -50,21 +50,21 @@ class Exchange:
         self._buffer = bytearray()
 
     async def send(self, message: Message, content: bytes = b"") -> None:
-        """Sends a message and its content; raises a StreamClosedError if the peer reads no more."""
+        """Sends a message and its content; raises a StreamClosedError if the peer stops reading."""
         message = message.model_copy(update={"size": len(content)})
         await self.stream.send(message.model_dump_json().encode() + b"\n")
         await self.stream.send(content)
 
     async def receive(self, expected: type[Expected], limit: int = 0) -> tuple[Expected, bytes]:
-        """Returns the next message of the peer and its content.
+        """Returns the peer's next message and its content.
 
         Args:
-            limit: Bytes of the content.
+            limit: Maximum bytes of content.
 
         Raises:
-            InvalidMessageError: If the peer sends something else.
-            RefusedError: If it sends `Failed`.
-            StreamClosedError: If it sends no message, or less content than it announced.
+            InvalidMessageError: If the peer sends anything else.
+            RefusedError: If the peer sends `Failed`.
+            StreamClosedError: If the stream ends before the message and its content are complete.
         """
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -89,10 +89,10 @@ class Exchange:
 
 
 async def answer(stream: Stream, handler: Callable[[Exchange], Awaitable[None]]) -> None:
-    """Answers the request of a stream by a handler. An error of ipybox or the operating system becomes the answer.
+    """Lets a handler answer a stream's request. Sends errors from ipybox and the operating system as the answer.
 
     Raises:
-        InvalidMessageError: If the peer sends something else than the handler expects.
+        InvalidMessageError: If the peer sends a message that the handler doesn't expect.
     """
     exchange = Exchange(stream)
     try:

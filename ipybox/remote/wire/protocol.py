@@ -1,25 +1,25 @@
-"""The protocol between application and node over standard input and output of the engine's command.
+"""The protocol between application and node, over the standard input and output of the engine's command.
 
-1. The node prints one line, `PREAMBLE` and a JSON object with its versions. Whatever a login shell or a scheduler
-   prints before that line is ignored. The application checks that both ends have the same ipybox.
-2. HTTP/2 (`connection`), in which the application is the client: only the application makes requests, so that it
-   bounds them. Their paths:
+1. The node prints one line: `PREAMBLE` and a JSON object with its versions. Anything that a login shell or a scheduler
+   prints before that line is ignored. The application checks that both ends run the same ipybox.
+2. Then both speak HTTP/2 (`connection`). The application is the client: only it makes requests, and so controls how
+   many there are. The paths:
 
-   - `/start`, once, first: starts the kernel gateway. Answered by `Ready`, and then by an `Exceeded` for each limit
-     that kernels exceed.
-   - `/gateway`: a connection to the HTTP server of the kernel gateway, as bytes.
-   - `/tools`: a connection of code in a kernel to the application's tool server, as bytes. The application makes some
-     of these requests in advance; the node answers one when code connects.
+   - `/start`, the first request, sent once: starts the kernel gateway. Answered with `Ready`, and then with an
+     `Exceeded` for each limit that kernels exceed.
+   - `/gateway`: a byte stream to the kernel gateway's HTTP server.
+   - `/tools`: a byte stream from a kernel to the application's tool server. The application makes some of these
+     requests in advance; the node answers one when a kernel connects.
    - `/cell`: measures a cell until the application ends the request. Answered only if the cell exceeds its CPU time.
    - `/explain`: explains denials in a cell's output.
-   - `/put`, `/read`: write and read files of a workspace that the two ends don't share.
+   - `/put`, `/read`: write and read files in a workspace that the two ends don't share.
 
-   All but connections are messages (`exchange`).
+   All except byte streams carry messages (`exchange`).
 
-End of file in either direction ends the node with all its kernels. So does the silence of the application: it sends a
-ping every `PING_INTERVAL`.
+The node exits with all its kernels at end of file in either direction, or when the application, which sends a ping
+every `PING_INTERVAL`, goes silent.
 
-Both ends validate what they read: the node runs code that the application does not trust, so the node is not trusted.
+Both ends validate what they read. The node isn't trusted, because it runs untrusted code.
 """
 
 import platform
@@ -33,13 +33,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.kernel_mgr.transfer.files import MAX_BYTES, PART
 
-#: Starts the line with the versions of the node.
+#: Marks the line with the node's versions.
 PREAMBLE: Final = b"ipybox-node "
 
-#: The version of this protocol.
+#: Version of this protocol.
 PROTOCOL: Final = 3
 
-#: Bytes that a command may print before the preamble, and bytes of the preamble.
+#: Maximum bytes before the preamble, and of the preamble.
 MAX_NOISE: Final = 64 << 10
 MAX_PREAMBLE: Final = 1024
 
@@ -51,23 +51,23 @@ EXPLAIN: Final = "/explain"
 PUT: Final = "/put"
 READ: Final = "/read"
 
-#: Seconds between two pings of the application.
+#: Seconds between pings from the application.
 PING_INTERVAL: Final = 2.0
 
-#: Seconds of silence after which the application counts the node as lost.
+#: Seconds of silence after which the application considers the node lost.
 NODE_LOST_AFTER: Final = 10.0
 
-#: Seconds of silence after which the node ends. It is long, because an application may block its event loop.
+#: Seconds of silence after which the node exits. Long, because an application may block its event loop.
 APPLICATION_LOST_AFTER: Final = 120.0
 
-#: Requests that the application makes in advance for connections of code to the tool server.
+#: Number of `/tools` requests made in advance.
 SPARE_TOOL_STREAMS: Final = 8
 
-#: Bytes of one file that is sent to a node, and paths that one `Put` deletes.
+#: Maximum bytes of a file sent to a node, and paths deleted by one `Put`.
 MAX_PUSHED: Final = 256 << 20
 MAX_REMOVED: Final = 500
 
-#: Bytes of the content that follows `Put` and `Content`: files as tar, or one file.
+#: Maximum bytes of the content after `Put` and `Content`: files as tar, or one file.
 MAX_PUT: Final = MAX_PUSHED + 2 * PART
 MAX_READ: Final = MAX_BYTES + PART
 
@@ -76,22 +76,22 @@ _KernelId = Annotated[str, StringConstraints(max_length=100)]
 
 
 class Message(BaseModel):
-    """One message."""
+    """A request or an answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    #: Bytes of content that follow the message.
+    #: Bytes of content after the message.
     size: Annotated[int, Field(ge=0)] = 0
 
 
 class Versions(Message):
-    """The versions of ipybox and of this protocol at one end."""
+    """The versions of ipybox and this protocol at one end."""
 
     ipybox: Annotated[str, StringConstraints(max_length=100)]
     protocol: int
 
 
 class Failed(Message):
-    """The node can't do what was requested: an answer to any request."""
+    """The node can't do what was requested. Answers any request."""
 
     kind: Literal["sandbox", "gateway", "missing", "denied", "value", "other"]
     reason: Annotated[str, StringConstraints(max_length=32 << 10)]
@@ -101,28 +101,28 @@ class Start(Message):
     """Starts the kernel gateway."""
 
     workspace: str
-    #: The name of a file in the ipybox directory of the workspace. A node that does not find it creates a workspace.
+    #: A file name in the workspace's ipybox directory. A node that can't find the file creates its own workspace.
     proof: str
     setup: GatewaySetup
 
 
 class Ready(Message):
-    """The kernel gateway answers."""
+    """The kernel gateway is ready."""
 
     node: Annotated[str, StringConstraints(max_length=255)]
-    #: The number of the scheduler's job; empty without a scheduler.
+    #: The scheduler's job number; empty without a scheduler.
     job: Annotated[str, StringConstraints(pattern=r"^\d{0,18}$")] = ""
-    #: Whether application and node share the workspace.
+    #: Whether the node shares the application's workspace.
     shared: bool
-    #: As of `platform_name`.
+    #: See `platform_name`.
     platform: Annotated[str, StringConstraints(max_length=255)]
     notices: Annotated[list[_Text], Field(max_length=20)]
 
 
 class Exceeded(Message):
-    """Kernels are about to be killed, because they exceed a limit."""
+    """Kernels exceed a limit and are about to be killed."""
 
-    #: Their ids, with `UNATTRIBUTED` for processes that left their kernel unseen.
+    #: Kernel ids; `UNATTRIBUTED` for processes whose kernel is unknown.
     kernels: Annotated[list[_KernelId], Field(max_length=1000)]
     message: _Text
 
@@ -140,20 +140,20 @@ class CPUExceeded(Message):
 
 
 class Explain(Message):
-    """Asks for explanations of denials in the end of a cell's output, except those in texts that tools returned."""
+    """Asks to explain the denials at the end of a cell's output, except those in tool results."""
 
     text: str
     tool_texts: list[str]
 
 
 class Explained(Message):
-    """One line for each explanation."""
+    """The explanations, one line each."""
 
     lines: Annotated[list[_Text], Field(max_length=10)]
 
 
 class Put(Message):
-    """Deletes files of the node's workspace, and writes others, from a tar that follows."""
+    """Deletes files in the node's workspace, and writes others from the tar that follows."""
 
     removed: Annotated[list[_Text], Field(max_length=MAX_REMOVED)] = []
 
@@ -163,17 +163,17 @@ class Stored(Message):
 
 
 class Read(Message):
-    """Asks for a file or directory of the node's workspace."""
+    """Asks for a file or directory in the node's workspace."""
 
     path: _Text
 
 
 class Content(Message):
-    """The file, or the directory as tar, follows."""
+    """Announces the file, or the directory as tar."""
 
     tar: bool
     executable: bool = False
-    #: What is missing, with the reason.
+    #: Omitted files, with the reasons.
     omitted: Annotated[list[_Text], Field(max_length=100)] = []
 
 
@@ -183,7 +183,7 @@ def versions() -> Versions:
 
 
 def platform_name() -> str:
-    """Returns what must be equal where the same packages are used, such as `CPython 3.11 on linux-x86_64 (glibc)`."""
+    """Returns the platform that installed packages depend on, such as `CPython 3.11 on linux-x86_64 (glibc)`."""
     library = platform.libc_ver()[0]
     python = f"{platform.python_implementation()} {sys.version_info.major}.{sys.version_info.minor}"
     return f"{python} on {sysconfig.get_platform()}{f' ({library})' if library else ''}"

@@ -1,4 +1,4 @@
-"""One stream of an HTTP/2 connection: it buffers what it receives, and sends as the windows allow."""
+"""One stream of an HTTP/2 connection, which buffers received data, and sends as the windows allow."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -8,15 +8,15 @@ if TYPE_CHECKING:
 
 
 class StreamClosedError(Exception):
-    """The stream, or its connection, is closed."""
+    """The stream or its connection is closed."""
 
 
 class Stream:
-    """One stream, between `Connection.request` or `on_request` and its end in both directions.
+    """One stream, from `Connection.request` or `on_request` until both directions are closed.
 
     Args:
-        path: What it connects to.
-        answered: Whether this end has answered the request, or made it. `send` answers it.
+        path: The request's path.
+        answered: Whether this end has made or answered the request. `send` answers it.
     """
 
     def __init__(self, connection: "Connection", number: int, path: str, *, answered: bool = True):
@@ -24,7 +24,7 @@ class Stream:
         self.number = number
         self.path = path
         self._buffer = bytearray()
-        #: Received bytes, with padding, that the reader has not acknowledged: those in the buffer, and those returned.
+        #: Received bytes, including padding, in the buffer or returned by the last `receive`: not acknowledged yet.
         self._buffered = self._returned = 0
         self._changed = asyncio.Event()
         self._ended = False
@@ -33,20 +33,20 @@ class Stream:
         self._accepted = False
 
     def accept(self) -> None:
-        """Answers the request of the peer, unless it was answered."""
+        """Answers the peer's request, unless already answered."""
         if not self._answered:
             self._answered = True
             self._connection.do(self._connection.h2.send_headers, self.number, [(":status", "200")])
 
     async def accepted(self) -> None:
-        """Waits until the peer answers; raises a StreamClosedError if it never will."""
+        """Waits until the peer answers; raises a StreamClosedError if it closes the stream instead."""
         while not self._accepted:
             if self._ended:
                 raise StreamClosedError
             await self._change()
 
     async def receive(self) -> bytes:
-        """Returns what was received since the last call, at the end nothing. That call's data then counts as read."""
+        """Returns the data received since the last call, whose data it acknowledges; empty at the end."""
         if self._returned:
             self._connection.do(self._connection.h2.acknowledge_received_data, self._returned, self.number)
             self._returned = 0
@@ -58,7 +58,7 @@ class Stream:
         return data
 
     async def send(self, data: bytes) -> None:
-        """Sends data as the windows allow; raises a StreamClosedError if the peer reads no more."""
+        """Sends data as the windows allow; raises a StreamClosedError if the peer stops reading."""
         self.accept()
         view = memoryview(data)
         while view:
@@ -73,19 +73,19 @@ class Stream:
             await self._connection.writable()
 
     def end(self) -> None:
-        """Sends the end of this side."""
+        """Closes the sending direction."""
         if self._sending:
             self._sending = False
             self._connection.do(self._connection.h2.end_stream, self.number)
 
     def reset(self) -> None:
-        """Ends both sides."""
+        """Closes both directions."""
         self._sending = False
         self.feed_end()
         self._connection.reset(self.number)
 
     def feed_data(self, data: bytes, size: int) -> None:
-        """Buffers data, of `size` bytes with padding. The window has been checked."""
+        """Buffers data; `size` includes padding. The window has been checked."""
         self._buffer += data
         self._buffered += size
         self._changed.set()
@@ -96,14 +96,14 @@ class Stream:
         self._changed.set()
 
     def feed_end(self, *, reset: bool = False) -> None:
-        """Records that the peer sends no more, and after a reset also reads no more."""
+        """Records that the peer stopped sending and, after a reset, reading."""
         self._ended = True
         if reset:
             self._sending = False
         self._changed.set()
 
     def wake(self) -> None:
-        """Lets senders look for more room."""
+        """Lets senders check the window again."""
         self._changed.set()
 
     async def _change(self) -> None:

@@ -1,4 +1,4 @@
-"""Joins a stream of HTTP/2 and a socket: what arrives at one goes to the other, until one of them ends."""
+"""Copies data between an HTTP/2 stream and a socket, in both directions, until one of them closes."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from ipybox.remote.wire.stream import Stream, StreamClosedError
 
 
 async def tunnel(stream: Stream, sock: socket.socket) -> None:
-    """Passes on both directions until one of them ends, and then closes both; what was received before is passed on."""
+    """Copies data both ways until one end closes, forwards the data already received, and closes both."""
     loop = asyncio.get_running_loop()
     other_direction = asyncio.create_task(_from_socket(stream, sock))
     try:
@@ -28,6 +28,6 @@ async def _from_socket(stream: Stream, sock: socket.socket) -> None:
     with suppress(OSError, StreamClosedError):
         while data := await loop.sock_recv(sock, FRAME):
             await stream.send(data)
-    # The peer gets all data in spite of the reset, and both ends then keep nothing of the stream.
+    # The peer still receives all data, and the reset lets both ends forget the stream.
     stream.end()
     stream.reset()
