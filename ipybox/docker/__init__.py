@@ -1,4 +1,4 @@
-"""ipybox in a container: what `ipybox docker` checks, starts and removes.
+"""Runs ipybox in a container, for `ipybox docker`: checks, starts and removes it.
 
-Standard library only, with all that it imports: a plugin runs it before, or without, an environment of ipybox.
+Imports only the standard library, even indirectly: a plugin runs it without installing ipybox.
 """

@@ -1,4 +1,4 @@
-"""`python -m ipybox.docker --name=value …`: `ipybox docker` for programs, where ipybox is not installed."""
+"""`python -m ipybox.docker --name=value …`: `ipybox docker` for programs, without an installed ipybox."""
 
 import sys
 

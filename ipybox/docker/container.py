@@ -1,9 +1,9 @@
-"""The container: its rights, and the directories of the host that it gets.
+"""The container: its privileges and mounts.
 
-Two directories of the host are mounted: the workspace, and one for ipybox's keys, registrations and caches, which must
-outlast containers. The second is not in the workspace, because a repository may contain any file there, even keys that
-its author knows. Containers with and without a sandbox have different ones, because code without a sandbox can write
-it.
+It mounts two host directories: the workspace, and a state directory for ipybox's keys, registrations and caches, which
+must outlive containers. The state directory isn't in the workspace, because a cloned repository could plant files
+there, even keys that its author knows. Containers with and without a sandbox use separate state directories, because
+code without a sandbox can write the state.
 """
 
 import csv
@@ -17,28 +17,28 @@ from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, DockerError, Op
 from ipybox.support.state import record_confined_code, workspace_state_dir
 from ipybox.support.way_in import PLUGIN_VARIABLE
 
-#: Home of the container's user; it ends with the container, like /tmp.
+#: Home of the container's user. Like /tmp, it is discarded with the container.
 HOME = "/home/ipybox"
 
-#: Path of ipybox's state in the container, see XDG_STATE_HOME in the Dockerfile.
+#: Path of ipybox's state in the container; see XDG_STATE_HOME in the Dockerfile.
 STATE = "/app/state"
-#: Scratch directories for sockets, which the file systems of Docker Desktop do not support.
+#: Scratch directories for sockets, which Docker Desktop's file systems don't support.
 SCRATCH = f"{STATE}/ipybox-scratch"
 
-#: Processes and threads of the container together; some numerical libraries start a thread for each processor.
+#: Limit of processes and threads in the container; some numerical libraries start a thread per processor.
 PIDS_LIMIT = 1024
 
-#: The command that creates a container reads the system call filter from here: it needs no file.
+#: `docker create` reads the system call filter from here, so no temporary file is needed.
 PROFILE_FILE = "/dev/stdin"
 
-#: Label of ipybox's containers; its value is the workspace.
+#: Label of ipybox's containers. Its value is the workspace.
 LABEL = "ipybox.workspace"
 
 
 def create_command(options: Options, engine: Engine) -> list[str]:
-    """Returns the command that creates the container, and prints its id. With a sandbox, it reads `seccomp.profile`.
+    """Returns the command that creates the container and prints its id. With a sandbox, it reads `seccomp.profile`.
 
-    When stdin ends, or the attached client is gone, ipybox ends, and with it the container, which Docker then removes.
+    When stdin closes or the attached client exits, ipybox exits, the container stops, and Docker removes it.
     """
     uid, gid = _user(options, engine)
     if options.sandbox and uid == 0:
@@ -46,7 +46,7 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         raise DockerError(f"--sandbox needs a container that does not run as root, but {whose}: remove --sandbox")
     code = engine.memory // 2 if options.memory_limit is None else options.memory_limit
     container = min(code + MEMORY_BESIDE_CODE, engine.memory) if code else 0
-    # The variable by which messages name the options of a plugin (`ipybox.support.way_in`), if it is set.
+    # If set, messages refer to plugin options instead of command line options (`ipybox.support.way_in`).
     way_in = [PLUGIN_VARIABLE] if PLUGIN_VARIABLE in os.environ else []
     return [
         *(engine.program, "create", "--pull", "never", "--rm", "--init"),
@@ -64,10 +64,10 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         *("--mount", _fields("type=bind", f"source={_state(options, uid, gid)}", f"target={STATE}")),
         *("--tmpfs", f"{SCRATCH}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),
         *("--pids-limit", str(PIDS_LIMIT)),
-        # The same limit with swap: no swap.
+        # The limit including swap is the same, so there is no swap.
         *(("--memory", str(container), "--memory-swap", str(container)) if container else ()),
         *(("--network", options.network) if options.network else ()),
-        # By name: the command takes the values from its environment.
+        # By name only: Docker reads the values from its environment.
         *(argument for name in (*options.env, *way_in) for argument in ("--env", name)),
         options.image,
         *([f"--memory-limit={code}"] if code else []),
@@ -77,13 +77,13 @@ def create_command(options: Options, engine: Engine) -> list[str]:
 
 
 def _user(options: Options, engine: Engine) -> tuple[int, int]:
-    """Returns the ids with which the container's files belong to the caller."""
+    """Returns the user and group ids that make the caller own the container's files."""
     if engine.rootless:
-        return 0, 0  # which is the caller on the host; other ids don't exist there
+        return 0, 0  # root in the container is the caller on the host; other ids don't exist there
     uid, gid = os.geteuid(), os.getegid()
     if uid != 0:
         return uid, gid
-    # Root without capabilities can't write files of other users, and its own files would be in their way.
+    # Root without capabilities can't write other users' files, and would leave files that they can't write.
     owner = options.workspace.stat()
     return owner.st_uid, owner.st_gid
 
@@ -101,15 +101,15 @@ def _state(options: Options, uid: int, gid: int) -> Path:
 
 
 def _permit_sandbox(engine: Engine) -> list[str]:
-    """Returns the options that bubblewrap needs: namespaces, mounts in them, and a /proc of its own."""
+    """Returns the options that bubblewrap needs to create namespaces, mount in them, and mount its own /proc."""
     granted = [f"seccomp={PROFILE_FILE}", "systempaths=unconfined"]
-    if engine.apparmor:  # its profile for containers forbids all mounts
+    if engine.apparmor:  # its container profile forbids all mounts
         granted.append("apparmor=unconfined")
     return [argument for option in granted for argument in ("--security-opt", option)]
 
 
 def _fields(*fields: str) -> str:
-    """Returns a line of CSV, which --mount reads as these fields with any characters."""
+    """Returns the fields as a line of CSV, the format of --mount, which allows any characters."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

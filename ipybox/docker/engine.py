@@ -1,4 +1,4 @@
-"""The Docker engine of this machine: whether it can be used, and what a container depends on."""
+"""The Docker engine of this machine: whether it works, and the properties that containers depend on."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from ipybox.support.probe import probe
 
 DOCKER = Program("docker", "docker", "", remedy="install Docker Engine or Docker Desktop")
 
-#: Seconds that the Docker daemon gets to answer.
+#: Seconds for the Docker daemon to answer.
 DAEMON_TIMEOUT = 1.5
 
 #: The arguments for `docker info`.
@@ -23,7 +23,7 @@ INFORMATION = [
     "[{{json .MemTotal}}, {{json .SecurityOptions}}, {{json .ServerErrors}}, {{json .ServerVersion}}]",
 ]
 
-#: The script that builds the image, in the directory with the package.
+#: The script that builds the image, next to the package.
 BUILD_SCRIPT = "docker-build.sh"
 
 
@@ -32,16 +32,16 @@ class Engine:
     """A working Docker engine."""
 
     program: str
-    #: Bytes of the machine that runs containers, which need not be this one.
+    #: Memory in bytes of the machine that runs containers, which may be a different machine.
     memory: int
-    #: Whether the root of a container is the user who runs the daemon.
+    #: Whether root in a container is the user who runs the daemon.
     rootless: bool = False
-    #: Whether it also confines containers with AppArmor.
+    #: Whether it confines containers with AppArmor.
     apparmor: bool = False
 
 
 def find_engine(image: str, network: str | None = None) -> Engine:
-    """Returns this machine's Docker, or raises a DockerError if it lacks image or network; blocks for at most 2 s."""
+    """Returns this machine's Docker; raises a DockerError if it lacks the image or network. Blocks for at most 2 s."""
     findings, engine = examine_engine(image, network)
     problem = next((finding for finding in findings if finding.problem is not None), None)
     if problem is not None or engine is None:
@@ -56,7 +56,7 @@ def examine_engine(image: str, network: str | None = None) -> tuple[list[Finding
         return [Finding("docker", None, "docker is not on PATH", DOCKER.remedy)], None
     program = os.path.abspath(program)
     questions = [INFORMATION, ["image", "inspect", "--format", "{{.Id}}", image]]
-    if network and ":" not in network:  # a network of another container has no name
+    if network and ":" not in network:  # `container:ID`, another container's network, can't be inspected
         questions.append(["network", "inspect", network])
     with ThreadPoolExecutor(len(questions)) as pool:
         asked = [pool.submit(probe, [program, *question], timeout=DAEMON_TIMEOUT) for question in questions]
@@ -67,7 +67,7 @@ def examine_engine(image: str, network: str | None = None) -> tuple[list[Finding
         memory, security, errors, version = cast(list[Any], json.loads(info.output))
     except (ValueError, TypeError):
         return [Finding("docker", "", f"`docker info` printed unexpected output: {info.output[:200]!r}")], None
-    if errors:  # some clients succeed although they could not reach the daemon
+    if errors:  # some clients exit with 0 even if they can't reach the daemon
         return [_daemon_problem(str(errors[0]))], None
     findings = [Finding("docker daemon", version), _image_finding(image, inspected.failure)]
     if any(outcome.failure for outcome in connected):
@@ -78,7 +78,7 @@ def examine_engine(image: str, network: str | None = None) -> tuple[list[Finding
 
 
 def how_to_build(image: str) -> str:
-    """Returns how the user gets the image."""
+    """Returns instructions for getting the image."""
     script = Path(__file__).parents[2] / BUILD_SCRIPT
     if not script.is_file():
         return f"build it with {BUILD_SCRIPT} from ipybox's repository"

@@ -1,12 +1,12 @@
-"""Runs ipybox in a container that does not outlive its client.
+"""Runs ipybox in a container that doesn't outlive its client.
 
 There are two processes. The *owner* creates the container, waits until it is no longer needed, and removes it. The
-*client*, this process, becomes the docker command that connects stdin and stdout with the container. Over a socket, the
-owner sends the container's id, and notices the end of the client, even if that was killed while the container was being
-created. `docker run` would die between creation and start.
+*client*, this process, becomes the docker command that connects stdin and stdout to the container. The owner sends the
+container's id over a socket, which also tells it when the client exits, even if the client is killed during creation.
+(`docker run`, when killed between creation and start, would leave the container behind.)
 
-At the end of stdin, ipybox ends by itself, and Docker removes the container. The owner removes it if that takes too
-long. Without an owner, the rest still works.
+When stdin closes, ipybox exits and Docker removes the container. The owner removes it if that takes too long. All this
+still works if the owner dies.
 """
 
 import os
@@ -22,26 +22,26 @@ from ipybox.docker.engine import Engine, find_engine
 from ipybox.docker.options import DockerError, Options
 from ipybox.docker.seccomp import profile
 
-#: Seconds that Docker gets to create a container, which may include mounting its image.
+#: Seconds for Docker to create a container, which may include mounting its image.
 CREATE_TIMEOUT = 60.0
 
-#: Seconds that ipybox gets to end after the end of its stdin, and the container after a stop request.
+#: Seconds for ipybox to exit after its stdin closes, and for the container after a stop request.
 END_GRACE = 2.0
 STOP_GRACE = 2
 
-#: Seconds that Docker gets to stop or remove a container, and how often removal is tried.
+#: Seconds for Docker to stop or remove a container, and the number of attempts to remove it.
 REMOVE_TIMEOUT = 30.0
 REMOVE_TRIES = 3
 
-#: The first bytes that the owner sends.
+#: The first character of the owner's message.
 MADE, FAILED = "+", "-"
 
 
 def launch(options: Options) -> NoReturn:
-    """Becomes the client of a new container. Without one, nothing is left: a DockerError."""
+    """Becomes the client of a new container. Raises a DockerError, and leaves nothing behind, if there is none."""
     engine = find_engine(options.image, options.network)
     theirs, ours = socket.socketpair()
-    # Forked, because a new Python would take as long as all the rest; there are no threads at this point.
+    # Forks, because a new Python would double the startup time. No threads are running at this point.
     if os.fork() == 0:
         ours.close()
         _own(options, engine, theirs)
@@ -51,22 +51,22 @@ def launch(options: Options) -> NoReturn:
     if not line.startswith(MADE):
         raise DockerError(line[1:] or "can't create the container: the process creating it died")
     container = line[1:]
-    # On a signal to end, some releases of Docker pass it on to the container, others only end themselves.
+    # On SIGTERM, some Docker releases forward the signal to the container; others only exit themselves.
     command = [engine.program, "start", "--attach", "--interactive", container]
     os.set_inheritable(ours.fileno(), True)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the docker command would inherit that
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and docker would inherit that
     os.execv(command[0], command)
 
 
 def _own(options: Options, engine: Engine, client: socket.socket) -> NoReturn:
     status = 1
     try:
-        # A signal to the client's process group must not end the owner.
+        # A signal to the client's process group must not kill the owner.
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        # The client's stdin and stdout belong to MCP, and readers of its stderr wait for its end.
-        stdin = os.dup(0)  # to see its end; nothing is read
+        # The client's stdin and stdout carry MCP, and readers of its stderr wait for end of file.
+        stdin = os.dup(0)  # only to detect its end; never read
         devnull = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(devnull, stream)
@@ -94,10 +94,10 @@ def _own_container(options: Options, engine: Engine, client: socket.socket, stdi
 
 
 def _wait_for_end(client: socket.socket, stdin: int) -> bool:
-    """Waits until the container is not needed any more; returns whether its stdin ended, and it had its time."""
+    """Waits until the container is no longer needed; returns whether stdin closed and ipybox had time to exit."""
     poll = select.poll()
-    poll.register(client, select.POLLIN)  # only the end is expected
-    # The end of a pipe is always reported, the end of one direction of a socket only with a flag for it.
+    poll.register(client, select.POLLIN)  # the client only closes it
+    # A closed pipe is always reported, but a half-closed socket only with this flag.
     poll.register(stdin, getattr(select, "POLLRDHUP", 0))
     if any(fd == client.fileno() for fd, _ in poll.poll()):
         return False
@@ -124,12 +124,12 @@ def _create(options: Options, engine: Engine) -> str:
     if done.returncode != 0:
         reason = done.stderr.strip().removeprefix("Error response from daemon: ")
         raise DockerError(f"Docker can't create the container: {reason}")
-    # Warnings, such as of a kernel without swap limits, are on stderr.
+    # Warnings, such as about missing swap limits, go to stderr.
     return done.stdout.strip()
 
 
 def _ask(command: list[str]) -> bool:
-    """Runs a Docker command for the container, and returns whether it succeeded or was not needed."""
+    """Runs a Docker command for the container; returns whether it succeeded or was unnecessary."""
     with suppress(subprocess.TimeoutExpired, OSError):
         done = subprocess.run(command, capture_output=True, timeout=REMOVE_TIMEOUT, check=False, text=True)
         said = done.stderr.lower()

@@ -1,4 +1,4 @@
-"""How to run the container."""
+"""Options for running the container."""
 
 import os
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ipybox.support.errors import IpyboxError
 
-#: Path of the workspace in the container, whatever its path on the host.
+#: Path of the workspace in the container.
 WORKSPACE = "/app/workspace"
 
-#: Memory that the container gets beyond the code's limit, for ipybox itself and the MCP servers.
+#: Bytes of memory for ipybox and the MCP servers, in addition to the code's limit.
 MEMORY_BESIDE_CODE = 1 << 30
 
 
@@ -19,24 +19,24 @@ class DockerError(IpyboxError):
 
 
 def default_image() -> str:
-    """Returns the default name of the image; docker-build.sh reads the same variable."""
+    """Returns the image's default name; docker-build.sh reads the same variable."""
     return os.environ.get("IPYBOX_IMAGE") or "ipybox"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to run the container."""
+    """Options for running the container."""
 
-    #: The only directory of the host that the container sees, as its workspace.
+    #: The host directory to mount as the workspace.
     workspace: Path
     image: str
-    #: A Docker network, such as `none`; by default Docker's own.
+    #: A Docker network, such as `none`; by default, Docker's default network.
     network: str | None = None
-    #: Names of this process's variables that are passed to the container and its MCP servers.
+    #: Names of environment variables to pass to the container and its MCP servers.
     env: Sequence[str] = ()
-    #: Bytes of memory that the code may use; 0 for no limit, None for half of the machine's.
+    #: Memory limit for code in bytes; 0 for no limit, None for half of the machine's memory.
     memory_limit: int | None = None
-    #: Whether code is isolated from the MCP servers and their secrets in the container.
+    #: Whether to isolate code from the MCP servers and their secrets in the container.
     sandbox: bool = False
-    #: Arguments for the ipybox in the container.
+    #: Arguments for ipybox in the container.
     passed_on: Sequence[str] = ()

@@ -1,22 +1,22 @@
-"""Reports to an MCP client why there is no server: otherwise it would only see a closed connection."""
+"""Tells an MCP client why there is no server. Otherwise, the client would only see a closed connection."""
 
 import json
 import os
 import select
 from contextlib import suppress
 
-#: Seconds that a client gets to send its first request, and each further one.
+#: Seconds for a client to send its first request, and each further request.
 REQUEST_TIMEOUT = 1.0
 
 #: Maximum bytes of a request.
 REQUEST_LIMIT = 1 << 20
 
-#: JSON-RPC's code for an error of the server.
+#: JSON-RPC's code for a server error.
 INTERNAL_ERROR = -32603
 
 
 def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
-    """Answers all requests on stdin with an error: clients that know several versions of the protocol send several."""
+    """Answers each request on stdin with an error: clients that support several protocol versions send several."""
     pending = b""
     while not os.isatty(stdin) and len(pending) < REQUEST_LIMIT:
         readable, _, _ = select.select([stdin], [], [], REQUEST_TIMEOUT)
@@ -28,12 +28,12 @@ def refuse(message: str, stdin: int = 0, stdout: int = 1) -> None:
             answer = {"jsonrpc": "2.0", "id": number, "error": {"code": INTERNAL_ERROR, "message": message}}
             try:
                 os.write(stdout, json.dumps(answer).encode() + b"\n")
-            except OSError:  # the client is gone
+            except OSError:  # the client has exited
                 return
 
 
 def request_id(line: bytes) -> int | str | None:
-    """Returns the id of a JSON-RPC request, or None if the line is something else."""
+    """Returns the id of a JSON-RPC request, or None if the line isn't a request."""
     with suppress(ValueError, RecursionError):
         match json.loads(line):
             case {"method": _, "id": int() | str() as number}:

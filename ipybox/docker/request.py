@@ -1,6 +1,6 @@
-"""Serves from a container as the options of `ipybox docker` ask.
+"""Serves from a container, as configured by the options of `ipybox docker`.
 
-Standard library only, with all that it imports: a plugin starts the container before anything is installed.
+Imports only the standard library, even indirectly: a plugin starts the container before anything is installed.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from ipybox.support.sizes import parse_bytes
 from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
-#: Options of which `container_options` makes something.
+#: Options that `container_options` processes.
 HANDLED = {"--workspace", "--allowed-dir", "--approve", "--sandbox", "--sandbox-config", "--memory-limit"} | {
     *("--image", "--network", "--env")
 }
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
-    """Serves from a container in place of this process; on an error, tells the user and the client, and exits."""
+    """Replaces this process with a container that serves. Reports an error to the user and the client, and exits."""
     try:
         launch(container_options(arguments))
     except DockerError as exc:
@@ -39,9 +39,9 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def container_options(arguments: Sequence[str]) -> Options:
-    """Returns how to run the container, from options of `ipybox docker`, each as `--name=value`.
+    """Converts options of `ipybox docker`, each as `--name=value`, to options for the container.
 
-    The ipybox in the container gets those that are not in `HANDLED` as they are, and checks them.
+    Options that aren't in `HANDLED` are passed unchanged to ipybox in the container, which checks them.
     """
     given: dict[str, list[str]] = {}
     for name, _, value in (argument.partition("=") for argument in arguments):
@@ -66,7 +66,7 @@ def container_options(arguments: Sequence[str]) -> Options:
 
 
 def _variable(name: str, workspace: Path) -> str:
-    """Returns the name of a variable, never with a value: all users of the machine can read command lines."""
+    """Returns the name of a variable, without a value, because all users of the machine can read command lines."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         name = name.partition("=")[0]
         raise DockerError(f"--env: {name!r}: give only the variable's name; its value is read from the environment")
@@ -85,9 +85,9 @@ def _memory(text: str | None) -> int | None:
 
 
 def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
-    """Returns the container's arguments for files that it must see, and for content that a person trusts.
+    """Returns the arguments that name files in the container, and the hashes of content that a person trusts.
 
-    The trust store is on the host; the container only has one in the workspace, which code may have written.
+    The container can't access the host's trust store, and can't trust a store that code may have written.
     """
     arguments: list[str] = []
     trusted: list[tuple[str | Path, str]] = []
@@ -103,13 +103,13 @@ def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
         case "ask":
             arguments.append("--approve=ask")
         case file:
-            # Without --late-checks, ipybox in the container would exit, and the MCP client would not learn why.
+            # Without --late-checks, ipybox in the container would exit without telling the MCP client why.
             arguments += [f"--approve={_inside(file, workspace, 'the approval rules')}", "--late-checks"]
             trusted.append((file, ""))
     store = TrustStore(workspace)
     for file, compared_with in trusted:
         place = Path(real_path(Path(file).expanduser()))
-        with suppress(OSError):  # the container says what is wrong
+        with suppress(OSError):  # the container reports what is wrong
             data = read_untrusted(place, workspace)
             if store.trusts(place, data, compared_with):
                 arguments.append(f"--trusted={hashlib.sha256(data).hexdigest()}")

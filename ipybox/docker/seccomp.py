@@ -1,17 +1,17 @@
-"""The system calls of a container in which bubblewrap creates a sandbox.
+"""The system calls allowed in a container where bubblewrap creates a sandbox.
 
-Docker's own filter forbids creating namespaces, and mounts in them, except in privileged containers. This one permits
-that, because the kernel restricts it to the caller's own namespace. Otherwise it lists the calls that ordinary programs
-need: all others fail with EPERM, such as those for kernel modules, kexec, eBPF, perf, keyrings, userfaultfd, io_uring,
-tracing and namespaces of other processes, clocks and quotas. Unknown names are ignored.
+Docker's default filter forbids creating namespaces and mounting in them, except in privileged containers. This filter
+permits both, because the operating system confines their effects to the caller's own namespace. Beyond these calls, it
+allows only those that ordinary programs need. All others fail with EPERM: kernel modules, kexec, eBPF, perf, keyrings,
+userfaultfd, io_uring, tracing, other processes' namespaces, clocks, quotas, and more. Unknown names are ignored.
 """
 
 import json
 
-#: Calls that bubblewrap needs, and Docker's filter forbids. glibc starts threads with clone3; no filter sees its flags.
+#: Calls that bubblewrap needs and Docker forbids. glibc starts threads with clone3, whose flags no filter can inspect.
 SANDBOX = "clone clone3 mount pivot_root umount2 unshare"
 
-#: Calls of ordinary programs, about processes, memory, files, events, time and communication.
+#: Calls of ordinary programs, for processes, memory, files, events, time and communication.
 ORDINARY = """
     arch_prctl capget capset execve execveat exit exit_group fork get_robust_list get_thread_area getcpu getegid geteuid
     getgid getgroups getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage getsid gettid
@@ -48,15 +48,15 @@ ORDINARY = """
     semtimedop sendmmsg sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown socketpair
 """
 
-#: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK: neither the kernel's cryptography nor virtual machines.
+#: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK, but not AF_ALG (kernel cryptography) or AF_VSOCK (virtual machines).
 SOCKET_FAMILIES = (1, 2, 10, 16)
 
-#: The execution domain of Linux, and the value that queries it.
+#: Linux's execution domain, and the value that queries the current one.
 PERSONALITIES = (0x0, 0xFFFFFFFF)
 
 
 def profile() -> str:
-    """Returns the profile in Docker's format (JSON)."""
+    """Returns the profile as JSON in Docker's format."""
     names = sorted({*SANDBOX.split(), *ORDINARY.split()})
     rules: list[dict[str, object]] = [{"names": names, "action": "SCMP_ACT_ALLOW"}]
     rules += [_if_first("socket", family) for family in SOCKET_FAMILIES]
