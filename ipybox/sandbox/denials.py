@@ -1,8 +1,8 @@
-"""Explains denials of the sandbox, from the output of code. `KernelGateway` uses it.
+"""Explains the sandbox's denials, based on a cell's output. `KernelGateway` uses it.
 
-The sandbox denies with errors of the operating system, which don't say that a setting is the reason. So each error in a
-cell's output, and that of its subprocesses, is looked up in a table. It is explained only if the settings really deny
-the path or host in it. The errors of srt on Linux:
+A denial appears as an error of the operating system, which doesn't mention the setting behind it. So each error in the
+output of a cell and its subprocesses is looked up in a table. It is explained only if the settings do deny the path or
+host in it. srt's denials on Linux:
 
     not in allowWrite       mounted read-only           EROFS, or EXDEV for a file that is moved there
     a file of denyRead      hidden by /dev/null         EACCES
@@ -13,8 +13,8 @@ the path or host in it. The errors of srt on Linux:
     a host, with a proxy    the proxy refuses           403
     AF_UNIX                 seccomp                     EPERM
 
-macOS returns EPERM for all files. The text comes from the sandbox: only the parts that are found appear in messages,
-and only the end of the text is searched, in time that is linear in its length.
+macOS returns EPERM for all files. The text comes from the sandbox, so messages contain only matched parts of it, and
+only the end of the text is searched, in linear time.
 """
 
 import os
@@ -30,10 +30,10 @@ from ipybox.support.names import OPENABLE
 from ipybox.support.printable import printable
 from ipybox.support.way_in import for_person, restart, setting
 
-#: Characters at the end of the text that are searched, and the maximum lines of errors among them.
+#: Number of characters to search at the end of the text, and maximum number of error lines to explain.
 INSPECTED: Final = 64 * 1024
 _MOST_LINES: Final = 100
-#: Characters before an error that are searched for the address if the error does not name it.
+#: Number of characters before an error to search for an address that the error doesn't name.
 _CONTEXT: Final = 4096
 _LONGEST_LINE: Final = 4096
 _MOST_EXPLANATIONS: Final = 3
@@ -42,7 +42,7 @@ _MOST_QUOTED: Final = 4
 # A line of code in a traceback, as IPython and Python print it.
 _CODE_LINE: Final = re.compile(r"\s*(?:-+> ?\d+|\d+) |\s*\^|    \S")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-# An apostrophe within a word starts no quotation; Python writes b'...' for paths that were given as bytes.
+# An apostrophe within a word doesn't start a quotation. Python prints paths that are bytes as b'...'.
 _QUOTED: Final = re.compile(
     r"""(?<![^\Wb])(?:'([^']{1,1024})'|"([^"]{1,1024})"|‘([^’]{1,1024})’|`([^`']{1,1024})[`'])""",
 )
@@ -54,7 +54,7 @@ def _write_errors(policy: SandboxPolicy, path: str) -> Denial | None:
 
 
 def _missing(policy: SandboxPolicy, path: str) -> Denial | None:
-    rule = policy.read_denial(path)  # but a directory that does not exist hides nothing
+    rule = policy.read_denial(path)  # a directory that doesn't exist hides nothing
     return rule if rule is not None and rule.below and os.path.isdir(rule.place) else None
 
 
@@ -62,8 +62,8 @@ def _any(policy: SandboxPolicy, path: str) -> Denial | None:
     return policy.read_denial(path) or policy.write_denial(path)
 
 
-#: Texts of errors in lower case, the denial of a path that explains them, the operation, the order of several paths in
-#: a line, and whether only macOS means files.
+#: Error texts in lower case, the check for a denial that explains them, the operation, the order in which to check
+#: several paths in a line, and whether the error concerns files only on macOS.
 _FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | None], str, int, bool]]] = (
     ("read-only file system", _write_errors, "write", -1, False),
     ("cross-device link", _write_errors, "write", -1, False),
@@ -74,7 +74,7 @@ _FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | 
     ("operation not permitted", _any, "open", 1, True),
 )
 
-#: For each reason, why a path is denied, and what the person can do about it.
+#: The explanation and the remedy for each reason.
 _FILE_REASONS: Final = {
     Reason.DENY_READ: (
         "filesystem.denyRead of {source} lists {entry}",
@@ -103,8 +103,8 @@ _FILE_REASONS: Final = {
     Reason.INTERNAL: ("{entry} belongs to ipybox", ""),
 }
 
-#: Parts of lines, in lower case, by what they report about a connection: no resolver or interface, a proxy that refuses
-#: it, an answer of a server or the proxy, a failure for any reason, and a port on which nothing listens.
+#: Parts of lines, in lower case, by the connection error they report: no resolver or interface, refused by a proxy,
+#: refused by a server or the proxy, any failure, and a port on which nothing listens.
 _CONNECTION_ERRORS: Final = {
     "direct": (
         *("name resolution", "name or service not known", "no address associated", "nodename nor servname"),
@@ -127,7 +127,7 @@ _NAMED: Final = re.compile(
     rf"|getaddrinfo E[A-Z_]+ |ENETUNREACH |line \d+: ){_HOST}"
 )
 _ADDRESS: Final = re.compile(rf"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@'\"]{{1,200}}@)?{_HOST}")
-#: The addresses of this machine: in the sandbox, they are those of the sandbox.
+#: The addresses of this machine, which in the sandbox are the sandbox's own.
 _LOOPBACK: Final = re.compile(r"(?<![\w.-])(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|::1)(?![\w-])", re.IGNORECASE)
 
 _SOCKET: Final = re.compile(r"\bsocket(?:\(\d+, \d+, \d+\))?: operation not permitted", re.IGNORECASE)
@@ -135,34 +135,34 @@ _SOCKET_CODE: Final = re.compile(
     r"socket\.socket(?:\.__init__)?\(|in socket\.__init__|AF_UNIX|AF_PACKET|SOCK_RAW|open_unix_connection|unix://"
 )
 
-#: Stands for a host that no text names.
+#: Placeholder for an unknown host.
 _ANY_HOST: Final = "any host"
 
-#: Texts in a line, in lower case, that may report a denial.
+#: Texts, in lower case, that may report a denial.
 _SIGNS: Final = (*(error for error, *_ in _FILE_ERRORS), *(it for signs in _CONNECTION_ERRORS.values() for it in signs))
 
 
 def explain_denials(
     text: str, policy: SandboxPolicy, tool_texts: Iterable[str] = (), *, macos: bool = sys.platform == "darwin"
 ) -> list[str]:
-    """Returns the denials of the sandbox, and the settings that allow it: one line each, in order, at most three.
+    """Returns up to three explanations of denials, in order: one line each, with the setting that allows the access.
 
     Args:
-        text: The output of a cell and its subprocesses, with its traceback without colors.
-        tool_texts: The results of MCP tools during the cell. MCP servers run outside of this sandbox, perhaps in their
-            own sandbox, so its settings don't explain their errors.
+        text: The output of a cell and its subprocesses, including an uncolored traceback.
+        tool_texts: The results of MCP tools that the cell called. Their errors aren't explained, because MCP servers
+            run outside this sandbox, perhaps in their own.
     """
     tail = text[-INSPECTED:]
     if not may_report(tail):
         return []
     lines = _ESCAPES.sub("", tail).splitlines()
     if len(text) > INSPECTED:
-        del lines[0]  # its start is missing, perhaps in the middle of a path
+        del lines[0]  # the cut may be in the middle of a path
     of_tools = error_lines(tool_texts)
     found: dict[str, str] = {}
     errors = ((number, line) for number, line in reversed(list(enumerate(lines))) if may_report(line))
     for number, line in islice(errors, _MOST_LINES):
-        line = line[max(line.find("curl: ("), 0) :]  # its error follows progress numbers on the same line
+        line = line[max(line.find("curl: ("), 0) :]  # the error follows progress numbers on the same line
         if len(line) > _LONGEST_LINE or _CODE_LINE.match(line) or any(each in line for each in of_tools):
             continue
         before = "\n".join(lines[max(0, number - _CONTEXT) : number])[-_CONTEXT:]
@@ -172,23 +172,23 @@ def explain_denials(
         if len(found) > _MOST_EXPLANATIONS:
             break
     if len(found) > 1:
-        found.pop(_ANY_HOST, None)  # a more precise one most likely explains it
+        found.pop(_ANY_HOST, None)  # a more specific explanation probably covers it
     return [printable(message) for message in list(found.values())[:_MOST_EXPLANATIONS][::-1]]
 
 
 def error_lines(texts: Iterable[str]) -> set[str]:
-    """Returns the lines of tools' results that may report a denial: `explain_denials` needs no others."""
+    """Returns the lines of tool results that may report a denial, the only ones that `explain_denials` needs."""
     lines = (line for text in texts for line in text[-INSPECTED:].splitlines() if len(line) <= _LONGEST_LINE)
     return set(islice((line.strip() for line in lines if may_report(line)), _MOST_LINES))
 
 
 def may_report(text: str) -> bool:
-    """Returns whether a text may report a denial; if not, `explain_denials` finds none."""
+    """Returns whether a text may report a denial. If not, `explain_denials` returns nothing."""
     return any(map(text.lower().__contains__, _SIGNS))
 
 
 def _denied_path(line: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
-    """Returns the path whose denial a line reports, with the message, if the settings deny it."""
+    """Returns the path whose denial a line reports, and the message, if the settings deny the path."""
     lowered = line.lower()
     for error, refusal, operation, order, only_macos in _FILE_ERRORS:
         at = lowered.find(error)
@@ -202,10 +202,10 @@ def _denied_path(line: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str,
 
 
 def _candidates(line: str, at: int, order: int) -> list[str]:
-    """Returns the possible paths in a line with an error at a position, the likely ones first.
+    """Returns the possible paths in a line with an error at a position, the most likely first.
 
-    These are the quoted texts. Without quotes, they are the path or last word before the error, or before an earlier
-    colon, except the program's name at the start of most lines; then a path after the error.
+    If the line contains quoted texts, returns these. Otherwise, returns the path or last word before the error and
+    before earlier colons, except for a program's name at the start; then a path after the error.
     """
     quoted = [next(filter(None, match.groups())) for match in islice(_QUOTED.finditer(line), _MOST_QUOTED)]
     if quoted:
@@ -226,7 +226,7 @@ def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
     exists = os.path.lexists(os.path.join(policy.workspace, os.path.expanduser(path)))
     writable = (f"the workspace {policy.workspace}" if each == "." else each for each in settings.allow_write)
     values = {
-        "addition": "it" if exists else "an existing directory that contains it",  # srt skips what does not exist
+        "addition": "it" if exists else "an existing directory that contains it",  # srt skips entries that don't exist
         "entry": _shortened(rule.entry),
         "now": _enumeration(writable),
         "opened": _shortened(os.path.relpath(rule.place or ".", policy.workspace)),
@@ -242,21 +242,21 @@ def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
 
 
 def _denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
-    """Returns the host or socket whose denial a line reports, with the message, if the settings deny it."""
+    """Returns the host or socket whose denial a line reports, and the message, if the sandbox denies it."""
     lowered = line.lower()
     kinds = {kind for kind, signs in _CONNECTION_ERRORS.items() if any(map(lowered.__contains__, signs))}
-    if not policy.settings.allowed_domains:  # and so no proxy: a server inside the sandbox has answered
+    if not policy.settings.allowed_domains:  # so there is no proxy, and a server inside the sandbox answered
         kinds.discard("answer")
     traceback = before[max(before.rfind("Traceback (most recent call last)"), 0) :]
     host = _find_host(line, (traceback, before), through_proxy="proxy" in kinds) if kinds else None
     if kinds - {"refused"} and not (host and is_loopback(host)):
         return _denied_host(host, kinds, policy, certain="proxy" in kinds or "[errno " in lowered)
-    # On macOS, the sandbox has no localhost of its own.
+    # On macOS, the sandbox shares the host's localhost.
     if "refused" in kinds and not macos and (_LOOPBACK.search(line) or (not host and _LOOPBACK.search(traceback))):
         because = "the sandbox has its own localhost, and code can't connect to programs outside it"
         remedy = for_person(f"To allow HTTP connections to such a program, list localhost:PORT {_listing(policy)}.")
         return "localhost", f"Nothing listens on this port: {because}. {remedy}"
-    # Python's error does not mention the socket, but the code before it does.
+    # Python's error doesn't mention a socket, but the code in the traceback does.
     by_code = line.endswith("PermissionError: [Errno 1] Operation not permitted") and _SOCKET_CODE.search(before)
     if by_code or _SOCKET.search(line):
         because = "it allows only TCP and UDP, no Unix or raw sockets"
@@ -291,7 +291,7 @@ def _listing(policy: SandboxPolicy) -> str:
 
 
 def _find_host(line: str, contexts: Iterable[str], *, through_proxy: bool) -> str | None:
-    """Returns the host in an error, or else the only host in its traceback or in the output before it."""
+    """Returns the host in an error; otherwise, the only host in the traceback, or in the output before the error."""
     match = _NAMED.search(line) or _ADDRESS.search(line)
     if match is not None and not (through_proxy and is_loopback(match[1])):
         return match[1].strip("[]").lower()
@@ -308,6 +308,6 @@ def _enumeration(items: Iterable[str]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Returns any text from the sandbox on one line, with a bounded length."""
+    """Returns a text from the sandbox as one line of bounded length."""
     text = printable(text)
     return text if len(text) <= 300 else f"{text[:300]}…"

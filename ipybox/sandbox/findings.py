@@ -1,6 +1,6 @@
-"""The state of each requirement of the sandbox, Docker mode and plugins on this machine, and remedies for missing ones.
+"""Findings about the requirements of the sandbox, Docker mode and the plugins on this machine, with remedies.
 
-Programs are found on PATH, and checked.
+Programs are looked up on PATH and checked.
 """
 
 import os
@@ -16,10 +16,10 @@ from ipybox.workspace.programs import dropped_program
 
 Version = tuple[int, ...]
 
-#: The remedy that avoids these requirements, because the container is the sandbox then.
+#: The remedy that avoids these requirements, because the container replaces the sandbox.
 DOCKER_MODE = "use ipybox's Docker mode"
 
-#: Commands that install packages, by the name of the program; the first one on PATH is used.
+#: Commands that install packages, by program; the first program on PATH is used.
 INSTALLERS = {
     "apt-get": "apt-get install",
     "dnf": "dnf install",
@@ -32,9 +32,9 @@ INSTALLERS = {
 
 @dataclass(frozen=True)
 class Install:
-    """A remedy: a command that installs one package, or several commands if it is unknown which one exists.
+    """A remedy: a command that installs one package, or alternatives if it is unknown which one exists.
 
-    In the sentence for a person, `{}` stands for the commands.
+    In `sentence`, `{}` is replaced with the commands.
     """
 
     package: str
@@ -48,19 +48,19 @@ class Install:
 
 INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
 
-#: Modules of Python with which an environment can be made, and a plugin be started without uv.
+#: Python modules that create an environment for a plugin if uv is missing.
 ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
-#: The instruction for a person, in words or as a command.
+#: An instruction in words, or a command that installs something.
 Remedy = str | Install
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One checked requirement, and if it is not met, the problem and the remedy."""
+    """A checked requirement. If it isn't met, with the problem and the remedy."""
 
     what: str
-    #: Version, path, or error of a program that failed; None if the requirement is missing.
+    #: A version, a path, or a failed program's error; None if the requirement is missing.
     found: str | None
     problem: str | None = None
     remedy: Remedy | None = None
@@ -72,7 +72,7 @@ class Finding:
 
 
 def together(installs: Iterable[Install]) -> list[str]:
-    """Returns the command lines that install all of these, with one line for all packages of the same command."""
+    """Returns the command lines that install all of these, one line per command."""
     packages: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for install in installs:
         names = packages.setdefault((install.commands, install.as_root), [])
@@ -92,14 +92,14 @@ class Program:
 
     what: str
     name: str
-    #: The package that installs it, unless there is another remedy.
+    #: The package that provides it, unless there is another remedy.
     package: str
     arguments: tuple[str, ...] = ("--version",)
     minimum: Version | None = None
     remedy: Remedy | None = None
 
     def installation(self, path: str | None) -> Remedy:
-        """Returns how to install it; for a system package, with the installer that is on the PATH."""
+        """Returns how to install it; a system package with the installer on PATH."""
         if self.remedy is not None:
             return self.remedy
         installers = ["brew"] if sys.platform == "darwin" else list(INSTALLERS)
@@ -110,7 +110,7 @@ class Program:
 
 NODE = Program("node", "node", "", minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
 
-#: The programs that srt runs, by platform. It finds the others with `which`, and starts each command with bash.
+#: The programs that srt runs, by platform. It uses `which` to find the others, and bash to start each command.
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "linux": (
         Program("bubblewrap", "bwrap", "bubblewrap"),
@@ -133,7 +133,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
 
 
 def examine(program: Program, path: str | None = None) -> Finding:
-    """Returns a program's version, or its problem; blocks for at most `PROBE_TIMEOUT`."""
+    """Returns a finding with a program's version or problem. Blocks for at most `PROBE_TIMEOUT`."""
     finding = presence(program, path)
     if finding.found is None:
         return finding
@@ -151,7 +151,7 @@ def examine(program: Program, path: str | None = None) -> Finding:
 
 
 def presence(program: Program, path: str | None) -> Finding:
-    """Returns the path of a program, without running it, or how to install it."""
+    """Returns a finding with a program's path, or how to install it, without running it."""
     executable = find_program(program.name, path)
     if executable is None:
         return Finding(program.what, None, absence(program.name), program.installation(path))
@@ -159,14 +159,14 @@ def presence(program: Program, path: str | None) -> Finding:
 
 
 def absence(name: str) -> str:
-    """Returns why a program is not found on PATH."""
+    """Returns why a program can't be found on PATH."""
     dropped = dropped_program(name)
     place = "not on PATH" if dropped is None else f"only at {dropped}, which code in the kernel can write to"
     return f"{name} is {place}"
 
 
 def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy) -> Finding:
-    """Returns the finding for a program that failed; one that did not answer in time may work on an idle machine."""
+    """Returns the finding for a program that failed, or timed out, perhaps because the machine is busy."""
     if outcome.timed_out:
         problem, remedy = f"{name} {outcome.failure}; the machine may be busy", f"try again; if that fails, {remedy}"
     else:
@@ -175,13 +175,13 @@ def as_broken(finding: Finding, name: str, outcome: ProbeResult, remedy: Remedy)
 
 
 def find_program(name: str, path: str | None) -> str | None:
-    """Returns the absolute path of a program on PATH, or `None` if it is not found."""
+    """Returns the absolute path of a program on PATH, or `None` if it isn't there."""
     found = which(name, path=path)
     return None if found is None else os.path.abspath(found)
 
 
 def parse_version(text: str) -> Version | None:
-    """Returns the first version number in a text, or `None` if it contains no version."""
+    """Returns the first version number in a text, or `None` if there is none."""
     numbers = re.search(r"\d+(\.\d+)+", text)
     return None if numbers is None else tuple(int(number) for number in numbers[0].split("."))
 
@@ -192,11 +192,11 @@ def version_text(version: Version) -> str:
 
 
 def environment_findings() -> list[Finding]:
-    """Returns whether the plugins can make their environment where there is no uv."""
+    """Returns findings on whether the plugins can create their environment without uv."""
     absent = [name for name in ENVIRONMENT_MODULES if find_spec(name) is None]
     if which("uv") is not None or not absent:
         return []
-    # Debian has them in a package of its own, and a pip that refuses to install into its Python.
+    # Debian ships them in a separate package, with a pip that refuses to install into its Python.
     debian = which("apt-get") is not None
     remedy = Install("python3-venv", (INSTALLERS["apt-get"],), as_root=True) if debian else INSTALL_UV
     problem = f"uv not found, and this Python can't create environments without {' and '.join(absent)}"

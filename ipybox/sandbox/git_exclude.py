@@ -1,12 +1,12 @@
-"""Lists placeholders in `info/exclude` of the git repository that contains a workspace, while they exist.
+"""Lists placeholders, while they exist, in `info/exclude` of the git repository that contains the workspace.
 
-A `.git` that is itself a placeholder gets that file, too: `git init` keeps it, so it also holds for a repository that
-people create while the sandbox runs. Each workspace has its own lines in that file, between two comments; everything
-else stays the same, byte for byte.
+A `.git` directory that is itself a placeholder also gets this file: `git init` keeps it, so it applies to a repository
+that is created while the sandbox runs. Each workspace has its own block of lines, between two comments. All other
+content is preserved byte for byte.
 
-Code can create a `.git` that leads elsewhere. So no link is followed, git is not run, and a `.git` that is a file (of a
-worktree or a submodule) counts only if the repository that it names also names this file. All is read in linear time,
-and before the lock is taken, except the file to change.
+Code can create a `.git` that points elsewhere. So no link is followed, git isn't run, and a `.git` file (of a worktree
+or a submodule) counts only if the repository that it names also names this file. Reading takes linear time, and happens
+before the lock is acquired, except for the file to change.
 https://git-scm.com/docs/gitrepository-layout
 
 Standard library only, because `placeholders` imports it.
@@ -24,10 +24,10 @@ from ipybox.support.untrusted_paths import MAX_PATH_FILE, real_path
 
 DOT_GIT, INFO, _EXCLUDE = ".git", "info", "exclude"
 
-#: Maximum bytes of a file of a repository that is read.
+#: Maximum bytes to read from a repository's file.
 _LARGEST = 1 << 20
 
-# Characters with a special meaning in a pattern (gitignore(5)).
+# Special characters in patterns (gitignore(5)).
 _SPECIAL = re.compile(rb"([\\*?\[ ])")
 
 
@@ -36,14 +36,14 @@ class ExcludeError(Exception):
 
 
 def add(workspace: str, names: Collection[str], known: Collection[str], key: str, lock: int) -> None:
-    """Lists names of a workspace, and removes those listed before.
+    """Lists names of a workspace in place of those listed before. Raises an ExcludeError on failure.
 
-    Without a repository, it does so only if `.git` is one of the names. Raises an ExcludeError if it fails.
+    Without a repository, it lists names only if `.git` is among them.
 
     Args:
         known: All names that may be listed.
-        key: The mark of this workspace's lines.
-        lock: A lock of all workspaces, held while the file changes.
+        key: Identifies this workspace's lines.
+        lock: The lock for all workspaces, held while the file changes.
     """
     places = [] if DOT_GIT not in names else [(os.path.join(workspace, DOT_GIT), ".")]
     if (found := _repository(workspace)) is not None:
@@ -54,7 +54,7 @@ def add(workspace: str, names: Collection[str], known: Collection[str], key: str
 
 
 def remove(workspace: str, known: Collection[str], key: str, lock: int) -> None:
-    """Removes the lines of a workspace; arguments and errors are those of `add`."""
+    """Removes a workspace's lines. Arguments and errors are the same as for `add`."""
     own = os.path.join(workspace, DOT_GIT)
     places = {own} if os.path.isdir(own) and not os.path.islink(own) else set[str]()
     if (found := _repository(workspace)) is not None:
@@ -65,7 +65,7 @@ def remove(workspace: str, known: Collection[str], key: str, lock: int) -> None:
 
 
 def _repository(workspace: str) -> tuple[str, str] | None:
-    """Returns the git directory of the repository around a workspace, and the workspace's path in its working tree."""
+    """Returns the git directory of the repository around a workspace, and the workspace's path relative to the tree."""
     workspace = directory = os.path.realpath(workspace)
     while True:
         if (git_dir := _git_dir(directory)) is not None:
@@ -77,7 +77,7 @@ def _repository(workspace: str) -> tuple[str, str] | None:
 
 
 def _git_dir(directory: str) -> str | None:
-    """Returns the directory of a `.git`, which worktrees share; `None` if there is no repository."""
+    """Returns the git directory for a `.git`, the common one for a worktree; `None` if there is no repository."""
     dot_git = os.path.join(directory, DOT_GIT)
     try:
         mode = os.lstat(dot_git).st_mode
@@ -97,14 +97,14 @@ def _git_dir(directory: str) -> str | None:
         shared, answers, target = git_dir, True, directory
         lines = (line.partition("=") for line in _text(os.path.join(git_dir, "config")).splitlines())
         back = next((value.strip().strip('"') for name, _, value in lines if name.strip().lower() == "worktree"), "")
-    with suppress(OSError):  # something of it is missing
+    with suppress(OSError):  # incomplete
         if answers and back and os.path.samefile(os.path.join(git_dir, back), target) and _is_repository(shared):
             return shared
     raise ExcludeError(f"{dot_git} points to a directory that doesn't point back")
 
 
 def _is_repository(git_dir: str) -> bool:
-    """Whether git considers a directory a repository, approximately."""
+    """Whether git would consider a directory a repository (approximately)."""
     is_one = os.path.isdir(os.path.join(git_dir, "objects")) and os.path.isdir(os.path.join(git_dir, "refs"))
     return is_one and os.path.lexists(os.path.join(git_dir, "HEAD"))
 
@@ -115,12 +115,12 @@ def _block(key: str, names: Collection[str], prefix: str) -> bytes:
         raise ExcludeError("the workspace's path contains a line break")
     begin, end = _marks(key)
     lines = [begin + b"; they are removed when it ends", *(place + os.fsencode(name) for name in sorted(names)), end]
-    # The line break in front separates these lines from a last line without one.
+    # The leading line break terminates a last line that has none.
     return b"\n" + b"".join(line + b"\n" for line in lines)
 
 
 def _without_block(content: bytes, key: str, known: Collection[str]) -> bytes:
-    """Returns the content without the lines of a key; other lines among them stay."""
+    """Returns the content without the block of a key, but keeps other lines that were inserted in the block."""
     begin, end = _marks(key)
     own = {os.fsencode(name) for name in known}
     kept: list[bytes] = []
@@ -130,7 +130,7 @@ def _without_block(content: bytes, key: str, known: Collection[str]) -> bytes:
             inside = True
             if kept[-1:] == [b""]:
                 kept.pop()
-            else:  # the block follows a last line without a line break
+            else:  # the line before the block had no line break
                 unended = len(kept)
         elif inside and line == end:
             inside = False
@@ -147,10 +147,10 @@ def _marks(key: str) -> tuple[bytes, bytes]:
 def _change(
     path: str, key: str, known: Collection[str], names: Collection[str] | None = None, prefix: str = "."
 ) -> None:
-    """Removes the lines of a key from the file, and lists names instead; removes a file without content.
+    """Replaces the block of a key in the file with these names, or deletes the file if it becomes empty.
 
     Raises:
-        ExcludeError: If the file can't be changed; it stays as it is, or without the lines of the key.
+        ExcludeError: If the file can't be changed. It is then unchanged, or lacks the block of the key.
     """
     try:
         with _opened(path, os.O_DIRECTORY) as git_dir:
@@ -162,7 +162,7 @@ def _change(
                 with _opened(_EXCLUDE, flags, info) as file:
                     before = _content(file)
                     after = _without_block(before, key, known)
-                    if after != before:  # in place, so that the file keeps its owner and mode
+                    if after != before:  # in place, to keep the file's owner and mode
                         os.pwrite(file, after, 0)
                         os.ftruncate(file, len(after))
                     if names is not None:
@@ -178,7 +178,7 @@ def _change(
 
 def _content(file: int) -> bytes:
     state = os.fstat(file)
-    if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:  # code could have made another name for a file
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:  # code could have made a hard link to another file
         raise OSError(errno.EINVAL, "not a regular file, or one with several names")
     if state.st_size > _LARGEST:
         raise OSError(errno.EFBIG, f"larger than {_LARGEST} bytes")
@@ -196,7 +196,7 @@ def _append(file: int, content: bytes, block: bytes) -> None:
 
 @contextmanager
 def _opened(path: str, flags: int, directory: int | None = None) -> Generator[int]:
-    """Opens a file or directory; follows no link at the end of its path."""
+    """Opens a file or directory, but doesn't follow a link in the last component of the path."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o666, dir_fd=directory)
     try:
         yield descriptor

@@ -1,11 +1,11 @@
-"""Prepares a command for the sandbox: srt's settings and command line. It does not start the command.
+"""Prepares a command for the sandbox: writes srt's settings and builds the command line, but starts nothing.
 
-Some rules apply whatever the settings say, because code could otherwise leave the sandbox: the seal key and the tokens
-of ports are not readable; programs and configuration that the application itself runs or trusts, and files of the
-workspace that other programs execute, are not writable.
+Some rules override the settings, because code could otherwise escape: code can't read the seal key and port tokens, and
+can't write programs and configuration that the application runs or trusts, or workspace files that other programs
+execute.
 
-srt is started in a directory of ipybox, and the command changes to the workspace by itself: in its working directory,
-srt would create mount points for the protected names, and remove them while other sandboxes use them (`placeholders`).
+srt starts in a directory of ipybox, and the command itself changes to the workspace. In its working directory, srt
+would create mount points for the protected names, and remove them while other sandboxes use them (`placeholders`).
 """
 
 import json
@@ -41,25 +41,25 @@ from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
 
 _WILDCARD = re.compile(r"[*?[]")
 
-#: Directories in which srt lets every command write, whatever the settings say.
+#: Directories that srt makes writable for every command, regardless of the settings.
 _WRITABLE_FOR_ALL = ("/tmp/claude", "~/.npm/_logs", "~/.claude/debug")
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The sandbox of one workspace: commands run there, and paths of the settings are relative to it."""
+    """The sandbox of one workspace. Commands run in the workspace, and paths in the settings are relative to it."""
 
     settings: SandboxSettings
     workspace: Path
 
     @cached_property
     def path(self) -> str:
-        """The PATH for srt and all programs that it runs, without directories that code can write."""
+        """The PATH for srt and the programs it runs, without directories that code can write."""
         return host_path(WritablePlaces(self.workspace, self.settings))
 
     @cached_property
     def found(self) -> ScanResult:
-        """The files of the workspace that code must not read or write, from a scan on first use.
+        """The workspace files that code must not read or write, found by a scan on first use.
 
         Raises:
             SandboxError: If the sandbox can't hide or protect all of them.
@@ -69,7 +69,7 @@ class Sandbox:
         return scan(self.workspace, patterns, readable, self._paths(self.settings.allow_write))
 
     def policy(self, guest_dir: Path) -> SandboxPolicy:
-        """Returns the policy that explains denials to code that runs with `kernel_command`."""
+        """Returns the policy that explains denials of a command started with `kernel_command`."""
         found = self.found
         return SandboxPolicy(
             self.settings,
@@ -84,22 +84,22 @@ class Sandbox:
         )
 
     def writable(self) -> list[Path]:
-        """Returns the absolute paths that the settings open for writing, ignoring denials below them."""
+        """Returns the absolute paths that the settings make writable, ignoring denials below them."""
         entries = (entry.removesuffix("/**") or "/" for entry in self.settings.allow_write)
         return [Path(os.path.normpath(self.workspace / os.path.expanduser(entry))) for entry in entries]
 
     def kernel_command(
         self, command: Sequence[str], private_dir: Path, guest_dir: Path, *, one_namespace: bool = False
     ) -> list[str]:
-        """Returns the command line that runs `command` in the workspace, inside the sandbox.
+        """Returns the command line that runs `command` in the workspace, sandboxed.
 
         Args:
-            private_dir: A scratch directory that the guest can't write, for srt's settings and temporary files; removed
-                at the end.
+            private_dir: A scratch directory that the guest can't write, for srt's settings and temporary files.
+                Removed when the command exits.
             guest_dir: A directory that the guest can write, in addition to the settings.
-            one_namespace: Whether `command` shares a namespace of processes, and its /proc, with srt's programs in the
-                sandbox. srt then denies no unix sockets: the command must do so itself before it runs code of others,
-                and must keep that code away from srt's programs.
+            one_namespace: Whether `command` shares a process namespace and /proc with srt's programs in the sandbox.
+                srt then permits unix sockets. The command must deny them itself before it runs untrusted code, and
+                must protect srt's programs from that code.
 
         Raises:
             SandboxError: If the settings open a directory that must stay closed, or srt's requirements are missing.
@@ -125,7 +125,7 @@ class Sandbox:
             settings_file,
             replace(self.settings, deny_read=tuple(it for it in self.settings.deny_read if it not in patterns)),
             self.workspace,
-            # Placeholders are created later, and the user may fill them.
+            # Placeholders don't exist yet, and the user may replace them with secrets.
             deny_read=[*map(literal, sorted(self.found.hidden)), *_named(absent, patterns)],
             allow_read=[*python_directories(), str(srt_temporary(private_dir))],
             allow_write=[str(guest_dir)],
@@ -143,9 +143,9 @@ class Sandbox:
         return {os.path.normpath(self.workspace / os.path.expanduser(_literal_part(entry))) for entry in entries}
 
     def _read_only(self) -> list[str]:
-        """Returns programs and settings that the application and people run and trust, which a kernel must not change.
+        """Returns programs and settings that the application and people use, and that kernels must not change.
 
-        Directories that contain the workspace are not writable anyway, unless the user's settings open them.
+        Directories that contain the workspace are omitted: they are read-only unless the user's settings open them.
         """
         found = (*PYTHON_DIRECTORIES, *map(Path, (*os.get_exec_path(), *dropped_directories())))
         paths = {path.resolve() for path in found if path.is_absolute()}
@@ -154,7 +154,7 @@ class Sandbox:
 
 
 def free_names(workspace: Path) -> None:
-    """Removes the placeholders that a killed sandbox has left in a workspace, if no other sandbox runs there."""
+    """Removes placeholders that a killed sandbox left in a workspace, unless another sandbox is running there."""
     names = {name: None if content is None else content.encode() for name, content in _placeholders(workspace).items()}
     placeholders.clean_up(str(workspace), str(workspace_state_dir(workspace)), names)
 
@@ -164,9 +164,9 @@ def _placeholders(workspace: Path) -> dict[str, str | None]:
 
 
 def srt_temporary(private_dir: Path) -> Path:
-    """Returns the TMPDIR for srt itself: a directory for its sockets, which the guest can read, but not write.
+    """Returns the TMPDIR for srt's sockets, which the guest can read, but not write.
 
-    Programs that ipybox gives to kernels are there, too.
+    It also contains the programs that ipybox provides to kernels.
     """
     directory = private_dir / "srt"
     directory.mkdir(mode=0o700, exist_ok=True)
@@ -174,9 +174,9 @@ def srt_temporary(private_dir: Path) -> Path:
 
 
 def srt_command(command: Sequence[str], settings_file: Path, path: str) -> list[str]:
-    """Returns the command line that runs `command` in the current directory, under the settings of a file.
+    """Returns the command line that runs `command` in the current directory, with settings from a file.
 
-    `path` is the PATH for srt and its programs, which code can't write (`host_path`).
+    `path` is the PATH for srt and its programs, without directories that code can write (`host_path`).
     """
     return [str(require_sandbox(path)), "--settings", str(settings_file), "--", *command]
 
@@ -192,14 +192,14 @@ def write_settings(
     deny_write: Iterable[str] = (),
     one_namespace: bool = False,
 ) -> None:
-    """Writes the settings for srt, with these entries and the denials that always apply.
+    """Writes srt's settings, with these additional entries and the denials that always apply.
 
-    Relative paths become absolute, so that srt may start anywhere.
+    Makes relative paths absolute, so srt can start in any directory.
     """
     hidden = hidden_directories()
     _refuse_opening(settings, hidden, workspace)
     own = [str(directory) for directory in hidden]
-    # On Linux, hidden directories are not writable. Parts of scratch directories are writable.
+    # On Linux, hidden directories are read-only anyway. Parts of the scratch root must be writable.
     read_only = [directory for directory in own if directory != str(scratch_root())]
     lists = {
         "denyRead": [*(path for entry in settings.deny_read for path in expand(entry)), *deny_read, *own],
@@ -213,10 +213,10 @@ def write_settings(
         "deniedDomains": [*settings.denied_domains],
         "allowLocalBinding": settings.allow_local_binding,
     }
-    if sys.platform == "darwin":  # the kernel's channels are files there; Linux blocks all AF_UNIX sockets
+    if sys.platform == "darwin":  # the kernel's channels are unix sockets; Linux blocks these
         network["allowUnixSockets"] = [*allow_write]
     if one_namespace:
-        network["allowAllUnixSockets"] = True  # on Linux, this is what omits the inner namespace
+        network["allowAllUnixSockets"] = True  # on Linux, this omits the inner namespace
     content = {
         "filesystem": filesystem,
         "network": network,
@@ -227,7 +227,7 @@ def write_settings(
 
 
 def hidden_directories() -> list[Path]:
-    """Returns the directories that no setting opens; creates them if needed."""
+    """Returns the directories that no setting opens, and creates missing ones."""
     directories = private_directories()
     for directory in directories:  # srt can't deny a missing directory
         make_directory(directory)
@@ -237,8 +237,8 @@ def hidden_directories() -> list[Path]:
 def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Path) -> None:
     """Rejects entries of `allowRead` and `allowWrite` that name a hidden directory, because srt would open it.
 
-    Entries for a broader directory are accepted, because srt keeps the more specific `denyRead`. A glob of `allowRead`
-    stands for all paths that it matches.
+    Accepts entries for a parent directory, because srt still applies the more specific `denyRead`. A glob in
+    `allowRead` is expanded to all paths that it matches.
     """
     lists = {"allowRead": settings.allow_read, "allowWrite": settings.allow_write}
     for key, entry in ((key, entry) for key, entries in lists.items() for entry in entries):
@@ -253,12 +253,12 @@ def _refuse_opening(settings: SandboxSettings, hidden: list[Path], workspace: Pa
 
 
 def python_directories() -> list[str]:
-    """Returns the directories that Python must read, also if the settings hide their parents."""
+    """Returns the directories that Python must be able to read, even if the settings hide their parents."""
     return sorted(map(str, {Path(sys.prefix), Path(sys.base_prefix), *PYTHON_DIRECTORIES}))
 
 
 def _srt_programs() -> list[str]:
-    """Returns the programs that srt starts in the sandbox, because npm may have installed them in a hidden home."""
+    """Returns the programs that srt starts in the sandbox, which may be in a hidden home directory."""
     directory = srt_programs()
     return [] if directory is None else _existing([str(directory)])
 
@@ -268,7 +268,7 @@ def _existing(paths: Iterable[str]) -> list[str]:
 
 
 def _named(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Returns the names in the workspace's top directory that a pattern covers."""
+    """Returns the names, in the workspace's top directory, that match a pattern."""
     matchers = [matchers for matchers in map(name_matchers, patterns) if len(matchers) == 1]
     return [name for name in names if any(matcher.match(name) for (matcher,) in matchers)]
 

@@ -1,4 +1,4 @@
-"""Checks whether this machine lets srt create its namespaces, and if not, finds the reasons. `preflight` uses it."""
+"""Checks whether srt can create its namespaces on this machine, and finds the reasons if not. For `preflight`."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from ipybox.support.probe import probe
 
 _CAP_SETFCAP = 31
 
-#: Settings of the system, the value that forbids namespaces, and one that permits them. Only the first concerns root.
+#: System settings, the value that forbids namespaces, and one that permits them. Only the first applies to root.
 _SETTINGS = (
     ("user.max_user_namespaces", "0", "15000"),
     ("kernel.unprivileged_userns_clone", "0", "1"),
@@ -17,7 +17,7 @@ _SETTINGS = (
 
 
 def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: Path) -> list[Finding]:
-    """Returns whether this user can create srt's namespaces, and if not, each reason that was found; see `diagnose`."""
+    """Returns a finding on whether this user can create srt's namespaces, or one for each reason; see `diagnose`."""
     what = "user namespaces"
     wanted = probe(_unshare(bwrap, weaker=weaker_nested), path=path)
     if wanted.failure is None:
@@ -37,10 +37,10 @@ def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: 
 
 
 def _unshare(bwrap: str, *, weaker: bool) -> list[str]:
-    """Returns a command that only creates srt's namespaces, and in them those of its seccomp filter."""
+    """Returns a command that creates srt's namespaces, and within them those of its seccomp filter, and exits."""
     proc = ["--bind", "/proc", "/proc"] if weaker else ["--proc", "/proc"]
     outer = ["--unshare-user", "--unshare-net", "--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", *proc]
-    # Root needs this capability to map itself into the inner namespace.
+    # Root needs this capability to map itself to the inner namespace.
     outer += ["--cap-drop", "ALL", *(["--cap-add", "CAP_SETFCAP"] if _is_root() and _has_setfcap() else [])]
     inner = ["--unshare-user", "--unshare-pid", "--ro-bind", "/", "/"]
     return [bwrap, *outer, "--", bwrap, *inner, "--", "/bin/sh", "-c", ":"]

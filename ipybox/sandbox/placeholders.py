@@ -1,17 +1,17 @@
-"""Runs a sandboxed command in a workspace, and keeps protected names in the workspace taken while it runs.
+"""Runs a sandboxed command in a workspace, and reserves protected names in the workspace while it runs.
 
     python -I -S placeholders.py WORKSPACE STATE_DIR PRIVATE_DIR NAME/ NAME=CONTENT ... -- command args...
 
-bubblewrap can deny a name only by mounting over it, so a name that does not exist must be created first. srt does
-that, but removes the names that it created when its command ends, and thereby opens them for every other sandbox of
-the workspace. Here all sandboxes of a workspace share the placeholders (`ipybox.support.names.PLACEHOLDERS`): each
-holds a shared lock, and the last one removes them, or the next one if it was killed. The command's private directory is
-also removed. While names are taken, git does not see them (`git_exclude`).
+bubblewrap can deny a name only by mounting over it, so a missing file or directory must be created first. srt does
+that, but removes what it created when its command exits, and so opens the names to the workspace's other sandboxes.
+Here, all sandboxes of a workspace share placeholders (`ipybox.support.names.PLACEHOLDERS`). Each sandbox holds a shared
+lock. The last one removes the placeholders; if it is killed, the next one does. git ignores them (`git_exclude`). The
+command's private directory is removed when the command exits.
 
-If srt is killed, the sandbox that it started goes on. Its processes are killed before the names are freed: removing a
-name also removes the mount over it, so code in that sandbox could then write the name.
+If srt is killed, its sandbox keeps running. The sandbox's processes are killed before the placeholders are removed:
+removing a placeholder also removes the mount over it, and code in that sandbox could then write the name.
 
-Standard library only, because `-I -S` hides site-packages, and few modules of it, because every start waits for them.
+Standard library only, because `-I -S` hides site-packages, and few of its modules, to start fast.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
-if __name__ == "__main__":  # -I also hides the package of this file
+if __name__ == "__main__":  # -I hides even this file's package
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from ipybox.sandbox import git_exclude
@@ -35,19 +35,19 @@ PR_SET_CHILD_SUBREAPER = 36
 def main(
     workspace: str, state_dir: str, private_dir: str, placeholders: dict[str, bytes | None], command: list[str]
 ) -> int:
-    """Runs the command and returns its exit code, or 128+n if signal n ended it."""
+    """Runs the command and returns its exit code, or 128+n if it was killed by signal n."""
     taken = _Taken(workspace, state_dir, placeholders)
     taken.take()
     try:
         return _run(command)
     finally:
         taken.release()
-        # Imported last, because the import takes longer than all of the above.
+        # Imported late, because the import takes longer than everything before it.
         __import__("shutil").rmtree(private_dir, ignore_errors=True)
 
 
 def clean_up(workspace: str, state_dir: str, placeholders: dict[str, bytes | None]) -> None:
-    """Frees the names that a killed process has left taken, if no sandbox runs in the workspace."""
+    """Removes placeholders left behind by a killed process, unless a sandbox is running in the workspace."""
     taken = _Taken(workspace, state_dir, placeholders)
     try:
         taken.release()
@@ -56,28 +56,28 @@ def clean_up(workspace: str, state_dir: str, placeholders: dict[str, bytes | Non
 
 
 class _Taken:
-    """The names that all sandboxes of a workspace keep taken, each with a file's content, or None for a directory."""
+    """The placeholders shared by all sandboxes of a workspace: name and file content, or None for a directory."""
 
     def __init__(self, workspace: str, state_dir: str, placeholders: dict[str, bytes | None]):
         self._workspace = workspace
         self._placeholders = placeholders
         self._key = os.path.basename(state_dir)
         self._root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
-        # Not in the workspace, because any process that can read a file can lock it.
+        # Outside the workspace, because any process that can read a file can lock it.
         self._users = _open_lock(f"{state_dir}/sandboxes.lock")
         self._mutex = _open_lock(f"{state_dir}/placeholders.lock")
-        # One for all workspaces, because several can be in one repository.
+        # Shared by all workspaces, because one repository can contain several.
         self._excludes = _open_lock(f"{state_dir}/../git-exclude.lock")
 
     def take(self) -> None:
-        """Takes the names that are free."""
+        """Creates the missing placeholders."""
         root, placeholders = self._root, self._placeholders
         fcntl.flock(self._mutex, fcntl.LOCK_EX)
         fcntl.flock(self._users, fcntl.LOCK_SH)
-        # A file that people put in place of a placeholder is no longer a placeholder, and git shows it from now on.
+        # If people replaced a placeholder with their own file, it is no longer a placeholder, and git must show it.
         names = {name for name in _read(self._mutex, placeholders) if _is_unchanged(root, name, placeholders[name])}
         names |= {name for name in placeholders if not _is_there(root, name)}
-        _make_missing(root, {name: None for name in names if placeholders[name] is None})  # of which git shows none
+        _make_missing(root, {name: None for name in names if placeholders[name] is None})  # git ignores empty ones
         with _reported():
             git_exclude.add(self._workspace, names, placeholders, self._key, self._excludes)
         _make_missing(root, {name: placeholders[name] for name in names})
@@ -85,18 +85,18 @@ class _Taken:
         fcntl.flock(self._mutex, fcntl.LOCK_UN)
 
     def release(self) -> None:
-        """Frees the names if this is the last sandbox."""
+        """Removes the placeholders if this is the last sandbox."""
         fcntl.flock(self._mutex, fcntl.LOCK_EX)
         fcntl.flock(self._users, fcntl.LOCK_UN)
         try:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # other sandboxes run, and the last one frees the names
+            return  # other sandboxes are running; the last one removes the placeholders
         names = _read(self._mutex, self._placeholders)
         _remove(self._root, self._placeholders, names)
         with _reported():
             git_exclude.remove(self._workspace, self._placeholders, self._key, self._excludes)
-        _remove(self._root, self._placeholders, names & {git_exclude.DOT_GIT})  # which contained the list
+        _remove(self._root, self._placeholders, names & {git_exclude.DOT_GIT})  # it contained the exclude file
         _write(self._mutex, set())
 
     def close(self) -> None:
@@ -112,24 +112,24 @@ def _run(command: list[str]) -> int:
     _adopt_orphans()
     reset_signals()
     orders = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until the child to which they are forwarded exists
-    defaults = [signal.SIGPIPE, signal.SIGXFSZ]  # which Python ignores
+    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # until the child that receives them exists
+    defaults = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these
     pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=[], setsigdef=defaults)
     for number in orders:
         signal.signal(number, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, orders)
-    # The link must end with the command, so this process must not hold it open.
+    # The pipe must close when the command exits, so this process must not hold it open.
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     while (ended := os.wait())[0] != pid:
         pass  # an orphan
-    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # another process may have the id now
+    signal.pthread_sigmask(signal.SIG_BLOCK, orders)  # another process may reuse the id now
     _kill_children()
     status = os.waitstatus_to_exitcode(ended[1])
     return status if status >= 0 else 128 - status
 
 
 def _adopt_orphans() -> None:
-    """Makes this process the parent of all descendants whose parent dies (Linux, prctl(2))."""
+    """Makes this process the parent of orphaned descendants (Linux, prctl(2))."""
     if sys.platform == "linux":
         import ctypes
 
@@ -137,13 +137,13 @@ def _adopt_orphans() -> None:
 
 
 def _kill_children() -> None:
-    """Kills the processes that the command has left, and waits for their end.
+    """Kills the processes that the command left behind, and waits for them.
 
-    When bubblewrap's first process ends, all processes in its namespace end.
+    When bubblewrap's first process dies, so do all processes in its namespace.
     """
     while children := _children():
         for child in children:
-            os.kill(child, signal.SIGKILL)  # not waited for yet, so the id is still the child's
+            os.kill(child, signal.SIGKILL)  # not reaped yet, so the id can't have been reused
         for child in children:
             os.waitpid(child, 0)
 
@@ -158,7 +158,7 @@ def _children() -> list[int]:
 
 @contextmanager
 def _reported() -> Generator[None]:
-    """Only reports it if git can't be made to ignore placeholders, because code can run anyway."""
+    """Reports a failure to make git ignore placeholders, but doesn't raise it: code can run anyway."""
     try:
         yield
     except git_exclude.ExcludeError as exc:
@@ -171,7 +171,7 @@ def _make_missing(root: int, placeholders: dict[str, bytes | None]) -> None:
             if content is None:
                 os.mkdir(name, 0o755, dir_fd=root)
             else:
-                # Writable, because srt considers an empty read-only file its own leftover, and removes it.
+                # Writable, because srt removes empty read-only files as its own leftovers.
                 file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=root)
                 os.write(file, content)
                 os.close(file)
@@ -187,7 +187,7 @@ def _remove(root: int, placeholders: dict[str, bytes | None], names: set[str]) -
             elif _is_unchanged(root, name, placeholders[name]):
                 os.unlink(name, dir_fd=root)
         except OSError:
-            pass  # it was removed, is in use, or something else has its name
+            pass  # it was removed, is in use, or was replaced
 
 
 def _is_there(root: int, name: str) -> bool:

@@ -1,8 +1,8 @@
-"""Applies the settings of a sandbox to one path or host, like srt, and returns the rule that denies it.
+"""Applies a sandbox's settings to one path or host, like srt, and returns the rule that denies it.
 
-It serves messages, and file transfers on the host (`ipybox/kernel_mgr/transfer`), which obey the same settings. It does
-not confine code in the sandbox: srt does. Paths may come from the sandbox, so no file is opened, and long or deep paths
-are not resolved.
+It is used for messages, and for file transfers on the host (`ipybox/kernel_mgr/transfer`), which obey the same
+settings. It doesn't confine code in the sandbox; srt does. Paths may come from the sandbox, so no file is opened, and
+long or deep paths aren't resolved.
 """
 
 import os
@@ -26,14 +26,14 @@ from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
 from ipybox.support.untrusted_paths import real_path
 
-#: Limits of characters and components; longer and deeper paths are not checked.
+#: Maximum characters and components of a path; longer or deeper paths aren't checked.
 _LONGEST_PATH: Final = 1024
 _DEEPEST_PATH: Final = 64
 
-#: System directories that no entry covers, and that have rules of their own.
+#: System directories that no entry covers, and that have their own rules.
 _SYSTEM: Final = (["dev"], ["proc"], ["sys"])
 
-#: Characters and components up to which a path is always checked, however the workspace is spelled.
+#: Characters and components up to which a path is checked regardless of the workspace's path.
 LONGEST_PATH: Final = 1000
 DEEPEST_PATH: Final = 60
 
@@ -48,29 +48,29 @@ class HostRule:
 
 @dataclass(frozen=True, eq=False)
 class SandboxPolicy:
-    """The rules of a sandbox that deny a path or a host, like srt; paths are relative to its workspace."""
+    """A sandbox's rules for paths and hosts, as srt applies them. Relative paths start at the workspace."""
 
     settings: SandboxSettings
     workspace: Path
     _: KW_ONLY
-    #: Paths that ipybox always hides, whatever the settings say.
+    #: Paths that ipybox hides regardless of the settings.
     hidden: Sequence[str] = ()
-    #: More paths that can be read, or written.
+    #: Additional paths that can be read, or written.
     readable: Sequence[str] = ()
     writable: Sequence[str] = ()
-    #: More paths that can never be written, whatever the settings say.
+    #: Additional paths that are read-only regardless of the settings.
     read_only: Sequence[str] = ()
-    #: More paths that `deny_read` means, above the workspace.
+    #: Additional paths above the workspace that match `deny_read`.
     above: Sequence[str] = ()
-    #: More paths that are hidden, or can't be written, from the scan of the workspace.
+    #: Additional paths that the workspace scan hides, or makes read-only.
     secret: Sequence[str] = ()
     closed: Sequence[str] = ()
 
     def read_denial(self, path: str) -> Denial | None:
         """Returns the denial that hides a path; None if the settings allow reading it.
 
-        The most specific entry that covers a path decides, and `allowRead` if two name the same place. For a link, the
-        rules for its target apply, too.
+        The most specific entry that covers a path decides; if two are equally specific, `allowRead` does. For a link,
+        the rules for its target also apply.
         """
         for form in self._forms(path):
             denied = self._deny_read.deepest(form)
@@ -85,19 +85,19 @@ class SandboxPolicy:
             rule = _covering(self._deny_write, form) or self._protects(form) or _covering(self._own_read_only, form)
             if rule is not None:
                 return rule
-        # Only the real path counts: a name that leads there may be inside or outside by accident.
+        # Only the real path counts; whether a link to it is inside or outside doesn't matter.
         outside = forms and self._allow_write.covered_depth(forms[-1]) < 0
         return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
 
     def absent_entry(self, path: str) -> Denial | None:
-        """Returns the entry of `allowWrite` that would make a path writable, if nothing exists at that entry."""
+        """Returns the entry of `allowWrite` that would make a path writable if the entry existed."""
         forms = self._forms(path)[-1:]
         rules = [_rule(each[0], each[2], form) for form in forms for each in self._allow_write.covering(form)]
         absent = rules and not any(os.path.lexists(rule.place) for rule in rules)
         return replace(rules[0], reason=Reason.ABSENT) if absent else None
 
     def host_rule(self, host: str) -> HostRule | None:
-        """Returns the entry that covers a host; None if no entry does, so that the host is denied."""
+        """Returns the entry that covers a host; None if no entry does, which denies the host."""
         rules = [HostRule(entry, False) for entry in self.settings.denied_domains]
         rules += [HostRule(entry, True) for entry in self.settings.allowed_domains]
         return next((rule for rule in rules if _names_host(rule.entry, host.lower())), None)
@@ -149,18 +149,18 @@ class SandboxPolicy:
         return os.path.join(os.path.abspath(self.workspace), os.path.expanduser(path))
 
     def _forms(self, path: str) -> list[list[str]]:
-        """Returns the components of a path as it is written, and, if they differ, of the real path."""
+        """Returns the components of a path as written and, if different, of the real path."""
         if not path or "\0" in path or len(path) > _LONGEST_PATH or path.count("/") > _DEEPEST_PATH:
             return []
         absolute = self._absolute(path)
         try:
             forms = dict.fromkeys((os.path.normpath(absolute), real_path(absolute)))
-        except (OSError, ValueError):  # such as a lone surrogate, which no file system knows
+        except (OSError, ValueError):  # such as a lone surrogate, which can't be encoded
             return []
         return [components_of(form) for form in forms]
 
     def _inside(self, form: list[str]) -> list[str]:
-        """Returns the components below the workspace; empty for a path outside of it."""
+        """Returns the components below the workspace; empty for a path outside."""
         for root in self._roots:
             if form[: len(root)] == root:
                 return form[len(root) :]

@@ -1,7 +1,7 @@
 """Checks whether this machine meets the requirements of the sandbox, and names remedies.
 
-`require_sandbox` only checks files, takes about a millisecond and is part of every sandboxed start. `diagnose` runs the
-programs and creates namespaces, and so finds problems that files don't show: it is for a start that has failed, and for
+`require_sandbox` only checks files, takes about a millisecond, and runs before every sandboxed start. `diagnose` runs
+the programs and creates namespaces, to find problems that files don't show, after a failed start and for
 `ipybox doctor`. `transient_cause` recognizes failures of srt that usually don't recur. Standard library only.
 """
 
@@ -39,24 +39,24 @@ MINIMUM_SRT: Version = (0, 0, 78)
 #: Early releases of srt all report this version.
 UNVERSIONED_SRT: Version = (1, 0, 0)
 
-#: Directory of srt's seccomp filter, by machine. Without the filter, srt starts anyway, and lets code reach the host's
-#: unix sockets, such as that of Docker or of an SSH agent.
+#: Directory of srt's seccomp filter, by machine. Without the filter, srt still starts, but lets code connect to the
+#: host's unix sockets, such as Docker's or an SSH agent's.
 SECCOMP_FILTERS = {"x86_64": "x64", "aarch64": "arm64"}
 
 INSTALL_SRT = Install("@anthropic-ai/sandbox-runtime", ("npm install -g",))
 REINSTALL_SRT = replace(INSTALL_SRT, sentence="install it with {} again")
 UPDATE_SRT = replace(INSTALL_SRT, package=f"{INSTALL_SRT.package}@latest", sentence="update it with {}")
 
-# srt gives its own programs one second to listen, and ends if they take longer. It looks for the files that it hides or
-# protects, and bubblewrap then mounts them: one that is removed in between makes it fail.
+# srt exits if its own programs take more than a second to listen. It also fails if a file that it hides or protects is
+# removed after srt has found it and before bubblewrap mounts it.
 # https://github.com/anthropic-experimental/sandbox-runtime
 
-#: How often something is started in the sandbox before a failure counts as lasting.
+#: Attempts to start something in the sandbox before a failure is considered permanent.
 SANDBOX_STARTS = 4
 
 _TOO_LATE = "Failed to create bridge sockets"
 
-#: What bubblewrap says of a file or directory to mount that is not there.
+#: bubblewrap's message about a missing file or directory to mount.
 _REMOVED = re.compile(
     r"bwrap: Can't (?:find source path .*: No such file or directory|"
     r"(?:create file at|mkdir(?: parents for)?) .*: Read-only file system)"
@@ -64,13 +64,13 @@ _REMOVED = re.compile(
 
 
 def require_sandbox(path: str | None = None) -> Path:
-    """Returns the path of srt, if all requirements of a sandboxed start are met on a PATH, or on that of this process.
+    """Returns the path of srt if all requirements of a sandboxed start are met on a PATH, by default this process's.
 
-    Reads a few files and starts no program, unless srt was not installed by npm: then only srt itself can report its
-    version, which takes a fraction of a second and blocks.
+    Reads a few files and starts no program, unless srt was not installed by npm: then it runs srt to get its version,
+    which blocks for a fraction of a second.
 
     Raises:
-        SandboxError: If something is missing or too old; the message contains a line for each problem, with the remedy.
+        SandboxError: If something is missing or too old. The message has a line with the remedy for each problem.
     """
     problems = [finding for finding in requirements(path) if finding.problem is not None]
     if problems:
@@ -80,13 +80,13 @@ def require_sandbox(path: str | None = None) -> Path:
 
 
 def requirements(path: str | None = None) -> list[Finding]:
-    """Returns the findings of `require_sandbox`: one for each requirement, met or not."""
+    """Returns one finding for each requirement of `require_sandbox`, met or not."""
     programs = PROGRAMS.get(sys.platform)
     if programs is None:
         return [Finding("platform", sys.platform, "the sandbox needs Linux or macOS", DOCKER_MODE)]
     findings = [_srt(path)]
     srt = find_program("srt", path)
-    if srt is None or _package(srt) is not None:  # any other srt may include its node
+    if srt is None or _package(srt) is not None:  # other builds of srt may include node
         findings.append(presence(NODE, path))
     findings += [presence(program, path) for program in programs]
     if sys.platform == "linux":
@@ -95,16 +95,16 @@ def requirements(path: str | None = None) -> list[Finding]:
 
 
 def srt_programs(path: str | None = None) -> Path | None:
-    """Returns the directory of the programs that srt starts in a sandbox; None if npm has not installed srt."""
+    """Returns the directory of the programs that srt starts in a sandbox; None if srt wasn't installed by npm."""
     srt = find_program("srt", path)
     package = None if srt is None else _package(srt)
     return None if package is None else package[0] / "vendor"
 
 
 def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path = Path("/")) -> list[Finding]:
-    """Returns a finding for each requirement, after running the programs and creating namespaces; blocks.
+    """Runs the programs, creates namespaces, and returns a finding for each requirement. Blocks.
 
-    `root` contains /proc and the marks of containers; `weaker_nested` is `enableWeakerNestedSandbox`.
+    `root` contains /proc and files that indicate a container; `weaker_nested` is `enableWeakerNestedSandbox`.
     """
     quick = requirements(path)
     programs = {program.what: program for program in (NODE, *PROGRAMS.get(sys.platform, ()))}
@@ -126,7 +126,7 @@ def diagnose(path: str | None = None, *, weaker_nested: bool = False, root: Path
 
 
 def transient_cause(output: str) -> str | None:
-    """Returns a clause that says why srt failed with this output, or None if the next start would fail, too."""
+    """Returns a clause that says why srt failed with this output, or None if it would fail again."""
     if _TOO_LATE in output:
         return "the machine may be busy"
     if _REMOVED.search(output):
@@ -155,7 +155,7 @@ def _srt(path: str | None) -> Finding:
 
 
 def _package(srt: str) -> tuple[Path, str] | None:
-    """Returns the directory and the version of the npm package whose program this is."""
+    """Returns the directory and version of the npm package that this program belongs to."""
     program = Path(os.path.realpath(srt))
     if program.parts[-2:] != ("dist", "cli.js"):
         return None

@@ -1,7 +1,7 @@
-"""What ipybox keeps on this machine, and how it is removed.
+"""Finds and removes ipybox's files on this machine.
 
-What a running ipybox uses stays: it holds locks, which the operating system releases however it ends. Files that
-people and agents save, such as `mcptools/` and `gentools/`, are removed only if named.
+Files that a running ipybox uses are kept: it holds locks, which the operating system releases even if it is killed.
+Files that people and agents saved, such as `mcptools/` and `gentools/`, are removed only if named.
 """
 
 import fcntl
@@ -21,23 +21,23 @@ from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
 from ipybox.support.untrusted_paths import walk
 
-#: The plugins, by the names that their directories in Claude Code's begin with.
+#: Pattern of the plugins' directory names in Claude Code's directory.
 _PLUGINS = "codeact-*"
 
 
 @dataclass(frozen=True)
 class RemovablePlace:
-    """Something that can be removed."""
+    """A file or directory that can be removed."""
 
     path: Path
     what: str
-    #: What only a running ipybox needs, what belongs to one while it runs, what a plugin runs from as long as it holds
-    #: the lock, or what is in the workspace.
+    #: Files of a session, state for all workspaces, a plugin's environment, or files in the workspace. `_is_used`
+    #: decides for each kind whether it is in use.
     kind: Literal["running", "state", "environment", "workspace"]
 
 
 def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
-    """Returns every place in which ipybox keeps something, and directories of the workspace by their names."""
+    """Returns all existing files and directories of ipybox, and the workspace directories named in `saved`."""
     claude = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     environments = [
         *_entries(data_dir() / "environments"),
@@ -57,13 +57,13 @@ def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
 
 
 def used_places(places: Collection[RemovablePlace]) -> list[RemovablePlace]:
-    """Returns those that a running ipybox uses, or may use."""
+    """Returns the places that a running ipybox uses or may use."""
     with _sessions_held_off() as alone:
         return [place for place in places if _is_used(place, alone=alone)]
 
 
 def remove(removable: list[RemovablePlace], workspace: Path) -> dict[RemovablePlace, str]:
-    """Removes these places, and returns why some are still there."""
+    """Removes these places. Returns the ones that remain: they are in use (`started`), or removal `failed`."""
     with _sessions_held_off() as alone:
         started = [place for place in removable if _is_used(place, alone=alone)]
         failed = [place for place in removable if place not in started and not _remove(place, workspace)]
@@ -74,7 +74,7 @@ def remove(removable: list[RemovablePlace], workspace: Path) -> dict[RemovablePl
 
 @contextmanager
 def _sessions_held_off() -> Generator[bool]:
-    """Yields whether no session runs; if so, one that starts waits for the end of this context."""
+    """Yields whether no session is running. If so, new sessions wait until this context exits."""
     try:
         lock = os.open(scratch_root(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:  # no session has run since the last time
@@ -88,8 +88,8 @@ def _sessions_held_off() -> Generator[bool]:
 
 def _remove(place: RemovablePlace, workspace: Path) -> bool:
     if place.kind == "workspace":
-        free_names(workspace)  # they are known only as long as there is the state
-        with open_directory(workspace) as directory:  # in which code may have made links
+        free_names(workspace)  # the workspace's state records them
+        with open_directory(workspace) as directory:  # code may have made links in it
             directory.remove(place.path.name)
     elif place.path.is_dir() and not place.path.is_symlink():
         shutil.rmtree(place.path, ignore_errors=True)
@@ -103,7 +103,7 @@ def _remove(place: RemovablePlace, workspace: Path) -> bool:
 
 
 def _is_used(place: RemovablePlace, *, alone: bool) -> bool:
-    """Whether a process holds a lock of a place, or may: in which workspaces sessions run is not known."""
+    """Whether a process uses a place, or may: it is unknown in which workspaces sessions are running."""
     match place.kind:
         case "running":
             return _is_locked(place.path)
@@ -111,7 +111,7 @@ def _is_used(place: RemovablePlace, *, alone: bool) -> bool:
             return any(map(_is_locked, environment_locks(place.path.name).glob("*")))
         case "workspace":
             return not alone
-        case "state":  # which has the locks of environments
+        case "state":  # it contains the environments' locks
             return not alone or any(map(_is_locked, state_dir().glob("environments/*/*")))
 
 
@@ -134,12 +134,12 @@ def _taken(lock: int) -> bool:
 
 
 def _scratch() -> Iterator[Path]:
-    """Yields the directories of sessions; where the state's path is too long for sockets, they are in /tmp."""
+    """Yields the sessions' directories, which are in /tmp if the state's path is too long for sockets."""
     yield from _entries(scratch_root())
     for path in Path("/tmp").glob(f"ipybox-{'[0-9a-f]' * 8}"):  # as `ScratchDirectory` names them
         with suppress(OSError):
             is_ours = path.lstat().st_uid == os.getuid() and path.is_dir()
-            if is_ours and not _is_locked(path):  # in use, it may belong to another state directory
+            if is_ours and not _is_locked(path):  # if locked, it may belong to another state directory
                 yield path
 
 
@@ -151,7 +151,7 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def size(path: Path) -> int:
-    """Returns the bytes of a file, or of all files below a directory, each counted once; links are not followed."""
+    """Returns the bytes in a file, or in all files below a directory. Counts each file once, and follows no links."""
     found = [path] if path.is_symlink() or not path.is_dir() else []
     for directory, files in walk(str(path)) if not found else ():
         found += [Path(directory, name) for name in files]

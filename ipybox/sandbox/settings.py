@@ -1,9 +1,8 @@
-"""The settings of the sandbox: profiles, and files in the format of Anthropic's sandbox-runtime (`srt`).
+"""Sandbox settings: profiles, and files in the format of Anthropic's sandbox-runtime (`srt`).
 
-A file replaces the lists that it contains; all other values come from a profile. Nothing is ignored: an unknown key, a
-value of the wrong kind or a file that can't be read is an error before anything starts. `load_settings` trusts the
-file, because the application names it; `ipybox.sandbox.workspace_settings` decides which files of a workspace the
-command line trusts.
+A file replaces the lists that it contains; all other values come from a profile. An unknown key, a value of the wrong
+type, or an unreadable file is an error before anything starts. `load_settings` trusts the file, because the application
+names it. `ipybox.sandbox.workspace_settings` decides which workspace files the command line trusts.
 https://github.com/anthropic-experimental/sandbox-runtime#configuration
 """
 
@@ -21,7 +20,7 @@ from ipybox.support.names import CREDENTIALS, SECRET_FILES
 from ipybox.support.untrusted_paths import real_path
 from ipybox.support.way_in import restart, sandbox_file
 
-#: A host and its port, and an address that itself contains colons.
+#: A host with a port, and an address that contains colons.
 _PORT: Final = r"(?::([1-9][0-9]{0,4}))?"
 _HOST: Final = re.compile(rf"([^\s:/\[\]]+){_PORT}")
 _ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
@@ -76,24 +75,24 @@ class SandboxSettings:
 
     @property
     def place(self) -> str:
-        """The file that the user changes, or can give, to change them."""
+        """The file that the user edits, or can create, to change the settings."""
         return sandbox_file() if self.file is None else str(self.file)
 
     @property
     def to_apply_changes(self) -> str:
-        """What the user does to have a changed file applied."""
+        """How the user applies a changed file."""
         return restart() if self.trust is None else f"run `{self.trust}` in a terminal, then {restart()}"
 
     @property
     def has_network(self) -> bool:
-        """Whether any host can be reached."""
+        """Whether the settings allow any host."""
         return bool(self.allowed_domains)
 
     @property
     def no_proxy(self) -> str:
-        """The value of NO_PROXY: the sandbox's own loopback, except allowed ports of the host.
+        """The value of NO_PROXY: the sandbox's own loopback, except for allowed ports of the host.
 
-        srt would add private networks, which are only reachable through its proxy.
+        srt's own value would include private networks, which can be reached only through its proxy.
         """
         allowed = {domain.rpartition(":")[0] or domain for domain in (*self.allowed_domains, "")}
         return ",".join(name for name in ("localhost", "127.0.0.1", "::1") if name not in allowed)
@@ -167,7 +166,7 @@ def _load(config: SandboxConfig | None) -> SandboxSettings:
 
 
 def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSettings:
-    """Returns the settings of a profile, with the keys in a file's content replaced."""
+    """Returns a profile's settings, with values replaced by those in a file's content."""
     try:
         content: object = json.loads(data.decode(), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as exc:
@@ -180,7 +179,7 @@ def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSet
 
 
 def unreadable(path: Path, error: OSError) -> SandboxError:
-    """Returns the error for a file that can't be read."""
+    """Returns the error for an unreadable file."""
     if isinstance(error, FileNotFoundError):
         profiles = " or ".join(repr(name) for name in PROFILES)
         return SandboxError(f"the sandbox settings {path} don't exist: pass a file, or one of the profiles {profiles}")
@@ -196,7 +195,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _collect(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: Path, given: dict[str, Any]) -> None:
-    """Adds the values of `content` to `given`, under the names of the fields of `SandboxSettings`."""
+    """Adds the values in `content` to `given`, under the field names of `SandboxSettings`."""
     for key, value in content.items():
         name = prefix + key
         known = keys.get(key)
@@ -241,12 +240,12 @@ def _hosts(value: object, is_right: Callable[[str], bool] | None = None) -> tupl
 
 
 def _denied_hosts(value: object) -> tuple[str, ...]:
-    # `*` stands for all hosts here.
+    # `*` matches all hosts here.
     return _hosts(value, lambda entry: _is_host(f"any.host{entry[1:]}" if entry[:2] in ("*", "*:") else entry))
 
 
 def _is_host(entry: str) -> bool:
-    """Returns whether srt accepts an entry as a host; with an invalid one it would not start."""
+    """Returns whether srt accepts an entry as a host. It doesn't start with an invalid entry."""
     address = _ADDRESS.fullmatch(entry)
     parts = address or _HOST.fullmatch(entry)
     if parts is None or int(parts[2] or 0) > 65535:

@@ -1,7 +1,7 @@
-"""Sandbox settings from files of a workspace, as the command line applies them.
+"""Sandbox settings from workspace files, as the command line applies them.
 
-Nothing of a file in a place that code can write applies before a person has agreed to exactly that content
-(`ipybox trust`): the hashed bytes are the parsed bytes. Files elsewhere belong to the user.
+A file that code can write applies only after a person has agreed to exactly its content (`ipybox trust`): the hashed
+bytes are the parsed bytes. Files elsewhere belong to the user.
 """
 
 import os
@@ -15,7 +15,7 @@ from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
-#: What it means that a settings file adds an entry to a list, or removes one from a list of what is denied.
+#: The effect of adding an entry to a list, or of removing one from a list of denials.
 _MEANINGS = {
     "allow_write": "code may also write",
     "allow_read": "code may also read",
@@ -35,18 +35,18 @@ def sandbox_settings(
     discover: bool = False,
     program: Sequence[str] = (),
 ) -> SandboxSettings:
-    """Returns the settings of the sandbox as the command line asks for them.
+    """Returns the sandbox settings that the command line requests.
 
     Args:
-        store: The files of the workspace that a person trusts.
-        profile: The user's profile. The keys of a trusted file replace those of the profile.
-        allowed_domains: Hosts that the user allows in addition.
-        file: A file of settings.
-        discover: Whether to look for `sandbox-config.json` in the workspace instead.
-        program: The program that trusts files, for messages; by default the current one.
+        store: The workspace files that a person trusts.
+        profile: The user's profile. Keys in a trusted file replace the profile's.
+        allowed_domains: Additional hosts that the user allows.
+        file: A settings file.
+        discover: Whether to use `sandbox-config.json` in the workspace instead.
+        program: The program that trusts files, for messages; by default, the current program.
 
     Raises:
-        SandboxError: If the file can't be read, or is trusted and wrong, or an allowed host is invalid.
+        SandboxError: If the file can't be read, is trusted but invalid, or an allowed host is invalid.
     """
     base = PROFILES[profile]
     own = load_settings(base, allowed_domains)
@@ -69,7 +69,7 @@ def sandbox_settings(
 
 
 def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:
-    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's."""
+    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's own."""
     spelled = Path(os.path.abspath(file.expanduser()))
     if not WritablePlaces(workspace, own).covers(spelled):
         return None
@@ -81,7 +81,7 @@ def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | 
 
 
 def opened(wanted: SandboxSettings, own: SandboxSettings) -> list[str]:
-    """Returns a line for each list of settings that opens something: what it adds to the own ones, or doesn't deny."""
+    """Returns what `wanted` permits beyond `own`: a line per list, with the entries added or no longer denied."""
     found: dict[str, list[str]] = {}
     for field, meaning in _MEANINGS.items():
         more, less = (own, wanted) if field.startswith("den") else (wanted, own)
