@@ -1,12 +1,12 @@
-"""The tools of a workspace as an agent finds, checks and saves them.
+"""How an agent finds, checks and saves the tools in a workspace.
 
     source ──► library ──► card ──► search, interface ──► listing: tools()    reads and parses, imports nothing
        │          │
        │          └──► samples, suggestion: suggest_parser()                   writes, in a kernel only
        └──────────┴──► imported ──► rules ──► checker: check()    imports the code of the workspace
 
-It runs in the kernel and on the host: standard library only, and pydantic if `check` imports models. The content of a
-workspace may be hostile: the worst result is a line in an answer, never a crash or an endless wait.
+This package runs in the kernel and on the host: standard library only, and pydantic if `check` imports models. The
+workspace may be hostile: at worst, its content adds a line to an answer, but never causes a crash or an endless wait.
 """
 
 from importlib import import_module

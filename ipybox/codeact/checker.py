@@ -1,4 +1,4 @@
-"""`check()`: reports whether saved code actions and output parsers work, and if not, what to fix where."""
+"""`check()`: reports whether saved code actions and output parsers work, and if not, where and how to fix them."""
 
 import json
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from ipybox.codeact.problem import Problem, Report, unreadable
 from ipybox.codeact.rules import gentool_problems, orphan_problems, parser_problems, stray_problems
 from ipybox.support.printable import printable
 
-#: Limit of the problems that one call shows.
+#: Maximum number of problems shown by one call.
 SHOWN = 50
 
 
 def check(*, workspace: Path | str = ".") -> str:
     """Checks all saved code actions and output parsers. Returns `ok: 2 gentools, 3 parsers`, or one line per problem.
 
-    It imports them again, so that later imports in this session also see the current files.
+    Imports them again, so later imports in this session also see the current files.
 
     Args:
-        workspace: The directory that holds `gentools`, `mcptools` and `mcpparse`.
+        workspace: The directory that contains `gentools`, `mcptools` and `mcpparse`.
 
     Raises:
         NotADirectoryError: If the workspace does not exist.
@@ -36,12 +36,12 @@ def check(*, workspace: Path | str = ".") -> str:
 
 
 def report(workspace: Path | str = ".") -> str:
-    """Returns what `inspect` returns in one line of JSON, for `ipybox check`."""
+    """Returns the result of `inspect` as one line of JSON, for `ipybox check`."""
     return json.dumps(asdict(inspect(workspace)))
 
 
 def inspect(workspace: Path | str = ".") -> Report:
-    """Returns the numbers of saved code actions and output parsers, and all problems, by file and line."""
+    """Returns the numbers of saved code actions and output parsers, and all problems, sorted by file and line."""
     library = Library(workspace)
     with importing(library.workspace.root):
         found = list(stray_problems(library))
@@ -58,7 +58,7 @@ def inspect(workspace: Path | str = ".") -> Report:
 
 
 def _until_broken(path: str, rules: Iterator[Problem]) -> Iterator[Problem]:
-    """Yields the problems that rules find, up to code that fails."""
+    """Yields the problems found by rules. Stops with a problem if the checked code fails."""
     try:
         yield from rules
     except BrokenError as exc:

@@ -1,4 +1,4 @@
-"""Imports saved code as a fresh kernel would. Its output is dropped."""
+"""Imports saved code as a fresh kernel would, and discards the code's output."""
 
 import io
 import os
@@ -17,15 +17,15 @@ from ipybox.codeact.tool_info import one_line
 
 T = TypeVar("T")
 
-#: Characters of an exception's text.
+#: Maximum characters of an exception's text.
 _LONGEST_REASON = 300
 
-#: What frames call the body of a module.
+#: The name of a module body's frame.
 _MODULE = "<module>"
 
 
 class BrokenError(Exception):
-    """Code of the workspace failed; `problem` says where and how."""
+    """Code in the workspace failed; `problem` says where and how."""
 
     def __init__(self, problem: Problem):
         super().__init__(problem)
@@ -33,7 +33,7 @@ class BrokenError(Exception):
 
 
 class _Muted(io.TextIOBase):
-    """Drops output until `muted` is false, because imported code may have set up logging that writes later."""
+    """Discards output until `muted` is false. Passes on later output: imported code may have set up logging."""
 
     def __init__(self, stream: TextIO):
         self.muted = True
@@ -49,12 +49,12 @@ class _Muted(io.TextIOBase):
 
 @contextmanager
 def importing(root: Path) -> Generator[None]:
-    """Lets imports after `forget` see the workspace like a fresh kernel, and forgets those of the context."""
+    """Makes imports after `forget` see the workspace as a fresh kernel would, and forgets them on exit."""
     path, bytecode = sys.path[:], sys.dont_write_bytecode
     out, err = _Muted(sys.stdout), _Muted(sys.stderr)
     invalidate_caches()
     sys.path.insert(0, str(root))
-    # Bytecode is taken for that of a file of the same size that was changed within the same second.
+    # Python doesn't notice that bytecode is stale if the file changed within a second and kept its size.
     sys.dont_write_bytecode = True
     try:
         with chdir(root), redirect_stdout(out), redirect_stderr(err):
@@ -67,17 +67,17 @@ def importing(root: Path) -> Generator[None]:
 
 
 def import_module_at(root: Path, module: str, path: str) -> ModuleType:
-    """Imports a module of the workspace from its file; raises a BrokenError if that fails."""
+    """Imports a workspace module from its file; raises a BrokenError if that fails."""
     return run_code(root, path, "importing", lambda: import_module(module))
 
 
 def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
-    """Runs code of the workspace; raises a BrokenError if that raises anything but an interrupt."""
+    """Runs workspace code; raises a BrokenError if that raises anything except KeyboardInterrupt."""
     try:
         return action()
     except KeyboardInterrupt:
         raise
-    except BaseException as exc:  # also SystemExit, and what code derives from BaseException
+    except BaseException as exc:  # including SystemExit, and subclasses of BaseException in the code
         place, line = _place(root, exc) or (path, 1)
         reason = one_line(f"{type(exc).__name__}: {_text(exc)}")[:_LONGEST_REASON]
         raise BrokenError(Problem(place, line, f"{what} {path} failed: {reason}", "fix this line")) from exc
@@ -88,16 +88,16 @@ def forget() -> None:
     for module in [each for each in sys.modules if each.partition(".")[0] in (GENTOOLS, MCPPARSE, MCPTOOLS)]:
         parent, _, child = module.rpartition(".")
         bytecode = vars(sys.modules.pop(module)).get("__cached__")
-        if isinstance(bytecode, str):  # it may be older than its file, see `importing`
+        if isinstance(bytecode, str):  # may be stale, see `importing`
             with suppress(OSError):
                 os.unlink(bytecode)
-        # `from package import module` prefers the attribute.
+        # `from package import module` prefers the package's attribute.
         if parent in sys.modules:
             vars(sys.modules[parent]).pop(child, None)
 
 
 def _place(root: Path, exc: BaseException) -> tuple[str, int] | None:
-    """Returns the innermost line of the workspace in an exception's traceback, outside of called tools."""
+    """Returns the innermost workspace file and line in an exception's traceback, skipping called tools."""
     frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walk_tb(exc.__traceback__)]
     if isinstance(exc, SyntaxError) and exc.filename:
         frames.append((exc.filename, exc.lineno or 1, _MODULE))
@@ -112,5 +112,5 @@ def _place(root: Path, exc: BaseException) -> tuple[str, int] | None:
 def _text(exc: BaseException) -> str:
     try:
         return str(exc)
-    except Exception:  # the workspace's code may raise anything
+    except Exception:  # workspace code may raise anything
         return ""

@@ -1,6 +1,6 @@
-"""The interface of a tool: its source without function bodies and implementation details.
+"""A tool's interface: its source without function bodies and implementation details.
 
-The short interface, which searches show, truncates texts and omits what the example line repeats.
+The short interface, shown by searches, truncates texts and omits what the example shows anyway.
 """
 
 import ast
@@ -10,27 +10,27 @@ from ipybox.codeact.library import GENTOOLS, MCPTOOLS, RUN_PARSED
 from ipybox.codeact.source import Function, SourceModule
 from ipybox.codeact.tool_info import ToolInfo, cut, first_sentence, has_default, one_line, text_of
 
-#: Characters of an interface; the longest that was ever generated has 15,000.
+#: Maximum characters of an interface. The longest one ever generated has 15,000.
 MAX_INTERFACE = 20_000
 
-#: Characters of a short interface's note about a required field, and about any other.
+#: Maximum characters of a note in a short interface, for a required field, and for an optional one.
 REQUIRED_NOTE = 120
 NOTE = 60
-#: Characters of its summary of a tool.
+#: Maximum characters of a tool's summary in a short interface.
 SUMMARY = 120
 
-#: Decorators of methods that are part of a model's interface; those of its validators are not.
+#: Decorators of the methods to show in a model's interface.
 _VISIBLE = ("property", "computed_field", "cached_property")
 
 
 def interface(card: ToolInfo) -> str:
-    """Returns what a caller of a tool needs: its models, the heads and docstrings of its functions, and an example."""
+    """Returns what a caller needs: the tool's models, its functions' heads and docstrings, and an example."""
     shown = "\n\n".join(_parts(card, short=False))
     return f"# {card.module.path}\n{_bounded(card, shown)}\n\n{_example(card)}"
 
 
 def short_interface(card: ToolInfo) -> str:
-    """Returns the same with truncated texts; for an MCP tool, with the example instead of functions."""
+    """Returns the interface with truncated texts, and for an MCP tool with an example instead of functions."""
     head = f"# {card.name.module(card.root)}"
     said = f": {cut(card.summary, SUMMARY)}" if card.root == MCPTOOLS and card.summary else ""
     shown = "\n".join(_parts(card, short=True))
@@ -47,7 +47,7 @@ def _parts(card: ToolInfo, *, short: bool) -> Iterator[str]:
     for index, node in enumerate(module.tree.body):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))) if index == 0 and not short:
-                # That of a tool's own module says what the tool does; that of an `api.py`, where its functions don't.
+                # An MCP tool is described by its module docstring, a saved code action by the docstring of `run`.
                 yield module.source_of(node) if card.root == MCPTOOLS else f'"""{first_sentence(text)}"""'
             case ast.ClassDef(name=name) if not name.startswith("_"):
                 yield _class(module, node, short=short)
@@ -62,7 +62,7 @@ def _parts(card: ToolInfo, *, short: bool) -> Iterator[str]:
 
 
 def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
-    """Returns the fields and properties of a class; in short, one line per field."""
+    """Returns a class's fields and properties; if `short`, with one line per field."""
     lines = [module.between((node.lineno, 0), _start(node.body[0])).rstrip()]
     for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
         match statement:
@@ -93,7 +93,7 @@ def _head(module: SourceModule, node: Function) -> str:
 
 
 def _start(node: ast.stmt) -> tuple[int, int]:
-    """Returns where a statement starts, including decorators."""
+    """Returns the line and column where a statement starts, including decorators."""
     match node:
         case ast.FunctionDef(decorator_list=[first, *_]) | ast.ClassDef(decorator_list=[first, *_]):
             return first.lineno, first.col_offset - 1
@@ -103,7 +103,7 @@ def _start(node: ast.stmt) -> tuple[int, int]:
 
 def _is_private(node: ast.Assign | ast.AnnAssign) -> bool:
     target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-    # That there is `run_async`, the example says.
+    # The example already shows `run_async`.
     return isinstance(target, ast.Name) and (target.id.startswith("_") or target.id == "run_async")
 
 

@@ -1,8 +1,8 @@
-"""The layout of saved code in a workspace, and access to it.
+"""The layout of generated and saved code in a workspace, and access to it.
 
-mcptools/<server>/<tool>.py    generated from what a server says; `ParseResult` and `run_parsed` are appended if
-                               there is a parser for the tool's output
-mcpparse/<server>/<tool>.py    that parser
+mcptools/<server>/<tool>.py    generated from a server's tool; `ParseResult` and `run_parsed` are appended if the
+                               tool has an output parser
+mcpparse/<server>/<tool>.py    the output parser
 gentools/<category>/<tool>/    a saved code action: `__init__.py`, `api.py` and `impl.py`
 """
 
@@ -18,13 +18,13 @@ GENTOOLS = "gentools"
 MCPTOOLS = "mcptools"
 MCPPARSE = "mcpparse"
 
-#: Functions of a tool's module that return what a parser made of the tool's output.
+#: Functions in a tool's module that return the parsed output.
 RUN_PARSED = ("run_parsed", "run_parsed_async")
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The category (or server) and the name of a tool."""
+    """The category (or server) and name of a tool."""
 
     category: str
     tool: str
@@ -33,36 +33,36 @@ class Name:
         return f"{self.category}.{self.tool}"
 
     def path(self, root: str) -> str:
-        """Its path without suffix: a directory of a saved code action, or else a module."""
+        """Returns the path without suffix: of a saved code action's directory, or of a module."""
         return f"{root}/{self.category}/{self.tool}"
 
     def module(self, root: str) -> str:
-        """Its name in imports."""
+        """Returns the module name to import."""
         return f"{root}.{self}"
 
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool of an MCP server: its generated module, with what was appended to it."""
+    """A tool of an MCP server: its generated module, with any appended code."""
 
     name: Name
     module: SourceModule
 
     @cached_property
     def generated(self) -> int:
-        """The last line of what was generated, which is the end of `run_async`."""
+        """The last line of the generated code, which ends with `run_async`."""
         last = binding(self.module.tree, "run_async") or self.module.function("run")
         return self.module.end if last is None else last.end_lineno or self.module.end
 
     @cached_property
     def run_parsed(self) -> Function | None:
-        """The function that returns a parsed result, if there is one."""
+        """The function that returns a parsed result, or None."""
         found = (self.module.function(name) for name in RUN_PARSED)
         return next((function for function in found if function and function.lineno > self.generated), None)
 
 
 class Library:
-    """Reads what is in a workspace, and keeps in `unreadable` what it could not read."""
+    """Reads the code in a workspace, and records errors in `unreadable`."""
 
     def __init__(self, workspace: Path | str):
         self.workspace = SourceReader(workspace)
@@ -73,12 +73,12 @@ class Library:
         """Yields the saved code actions with importable names."""
         for category in self._categories(GENTOOLS):
             for entry in self.entries(f"{GENTOOLS}/{category}"):
-                # Removing a package leaves the directory where Python kept its bytecode.
+                # A removed package may leave a directory that contains only bytecode.
                 if entry.is_dir and is_name(entry.name) and self.entries(f"{GENTOOLS}/{category}/{entry.name}"):
                     yield Name(category, entry.name)
 
     def mcp_tools(self) -> Iterator[McpTool]:
-        """Yields the tools of MCP servers whose modules can be read."""
+        """Yields the MCP servers' tools that have readable modules."""
         for name in self._modules(MCPTOOLS):
             if module := self.module(f"{name.path(MCPTOOLS)}.py"):
                 yield McpTool(name, module)
@@ -88,7 +88,7 @@ class Library:
         return self._modules(MCPPARSE)
 
     def module(self, path: str) -> SourceModule | None:
-        """Returns the module in a file; None if it is missing or unreadable."""
+        """Returns the parsed module in a file; None if the file is missing or unreadable."""
         if path not in self._read:
             self._read[path] = self._parsed(path)
         return self._read[path]
@@ -123,5 +123,5 @@ class Library:
 
 
 def is_name(name: str) -> bool:
-    """Returns whether code can import a module of this name."""
+    """Returns whether a module with this name can be imported."""
     return name.isidentifier() and not keyword.iskeyword(name)

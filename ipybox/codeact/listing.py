@@ -1,4 +1,4 @@
-"""`tools()`, from which an agent chooses a tool. Its output is terse, because each character costs context."""
+"""`tools()`, which helps an agent choose a tool. Its output is terse, because each character costs context."""
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -12,38 +12,38 @@ from ipybox.codeact.source import UnreadableError
 from ipybox.codeact.tool_info import ToolInfo, cut, gentool_cards, mcp_cards
 from ipybox.support.printable import printable
 
-#: Characters of an overview, and of its part about gentools.
+#: Maximum characters of an overview, and of its gentools section.
 BUDGET = 2000
 GENTOOLS_BUDGET = 1200
-#: Characters of a tool's line, and where its parameters need more.
+#: Maximum characters of a tool's line, and of a line with many parameters.
 LINE = 160
 LONGEST_LINE = 300
-#: Number of tools in a category above which their lines are short, and characters of a short line.
+#: Number of tools in a category above which lines are short, and maximum characters of a short line.
 MANY = 40
 SHORT_LINE = 90
-#: Maximum characters of the interface that a search shows for its best hit, and number of other hits that it names.
+#: Maximum characters of the best hit's interface, and number of other hits to name.
 SHOWN_INTERFACE = 3000
 OTHERS = 4
-#: Number of tools that are suggested for a missing one, and minimum similarity of their names.
+#: Number of tools to suggest for a missing tool, and minimum similarity of their names.
 NEAREST = 3
 LIKENESS = 0.75
-#: Number of unreadable files that are named.
+#: Number of unreadable files to name.
 NAMED = 3
 
 HOW = 'tools("some words") searches, tools("category") lists, tools("category.tool") shows its interface.'
 
 
 def tools(*queries: str, workspace: Path | str = ".") -> str:
-    """The tools of a workspace, in a few lines to read before choosing one.
+    """Returns the tools of a workspace, in a few lines to read before choosing one.
 
-    Nothing is imported or run for it. Parameters with a question mark are optional.
+    Imports and runs nothing. Parameters with a question mark are optional.
 
     Args:
-        queries: What to show; several are answered one after the other. By default all tools, as far as they are few.
-            The name of a category or server lists its tools. The name of a tool, as `github.list_commits`, shows its
-            interface. All else is searched for in names, parameters and descriptions, and shows the best hit's
-            interface, with cut descriptions, and the names of other hits.
-        workspace: The directory that holds `gentools` and `mcptools`.
+        queries: What to show, one answer for each; by default all tools, in as much detail as fits. The name of a
+            category or server lists its tools. The name of a tool, such as `github.list_commits`, shows its interface.
+            Anything else searches names, parameters and descriptions, and shows the best hit's interface, with
+            truncated descriptions, and the names of other hits.
+        workspace: The directory that contains `gentools` and `mcptools`.
 
     Raises:
         NotADirectoryError: If the workspace does not exist.
@@ -75,7 +75,7 @@ def _answer(cards: list[ToolInfo], query: str) -> str:
 
 
 def _missing(cards: list[ToolInfo], name: str) -> str:
-    """Suggests tools for a missing one: with the same name elsewhere, a similar name, or found by a search."""
+    """Suggests tools with the same name in other categories, with similar names, or found by a search."""
     category, _, tool = name.rpartition(".")
     inside = [card for card in cards if card.name.category == category]
     alike = [str(card.name) for card in cards if card.name.tool == tool]
@@ -86,7 +86,7 @@ def _missing(cards: list[ToolInfo], name: str) -> str:
 
 
 def _found(hits: list[ToolInfo]) -> str:
-    """Returns the interface of the best hit, which saves a second question, and the names of others."""
+    """Returns the best hit's interface, which often saves a second query, and the names of other hits."""
     best, *others = hits
     shown = short_interface(best)
     if len(shown) > SHOWN_INTERFACE:
@@ -96,7 +96,7 @@ def _found(hits: list[ToolInfo]) -> str:
 
 
 def _named(cards: list[ToolInfo]) -> str:
-    """Returns the interface of a tool, or a list if several have the name."""
+    """Returns a tool's interface, or a list if several tools have the name."""
     first, *others = cards
     if others and any(card.name != first.name for card in others):
         return "\n".join([f"Several tools are called {first.name.tool}:", *_lines(cards)])
@@ -105,7 +105,7 @@ def _named(cards: list[ToolInfo]) -> str:
 
 
 def _overview(cards: list[ToolInfo]) -> str:
-    """Returns the gentools, then the tools of servers, with as much detail as there is room for."""
+    """Returns gentools, then mcptools, in as much detail as fits."""
     gentools = [card for card in cards if card.root == GENTOOLS]
     mcptools = [card for card in cards if card.root == MCPTOOLS]
     if not cards:
@@ -151,7 +151,7 @@ def _names(cards: list[ToolInfo]) -> list[str]:
 
 
 def _counts(cards: list[ToolInfo], room: int = BUDGET) -> str:
-    """Returns the number of tools in each category, and the names of the parsed ones."""
+    """Returns the number of tools in each category, and the names of tools with a parser."""
     groups = {key: list(group) for key, group in groupby(cards, lambda card: (card.root, card.name.category))}
     counts = [f"{root}.{category} {len(group)}" for (root, category), group in groups.items()]
     parsed = [str(card.name) for card in cards if card.parsed]

@@ -1,4 +1,4 @@
-"""A problem of saved code, and how to fix it."""
+"""Problems found in saved code, and how to fix them."""
 
 import ast
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ipybox.codeact.source import SourceModule, UnreadableError
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """A fault in a file, whose path is relative to the workspace, and how to fix it."""
+    """A problem in a file, and how to fix it. The path is relative to the workspace."""
 
     path: str
     line: int
@@ -22,14 +22,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check of a workspace finds: how many there are of each kind of saved code, and the sorted problems."""
+    """The result of checking a workspace: the number of items of each kind, and the sorted problems."""
 
     checked: dict[Literal["saved code action", "output parser"], int]
     problems: list[Problem]
 
     @classmethod
     def read(cls, text: str) -> "Report":
-        """Returns the report in the last line of what a kernel printed; a ValueError if that is none."""
+        """Returns the report in the last line of a kernel's output; raises a ValueError if there is none."""
         from pydantic import TypeAdapter, ValidationError
 
         try:
@@ -39,15 +39,15 @@ class Report:
 
 
 def at(module: SourceModule, node: ast.stmt | ast.expr | ast.arg | None, message: str, remedy: str) -> Problem:
-    """Returns a problem at a node of a module, or of the whole module."""
+    """Returns a problem at a node of a module, or in the module as a whole."""
     return Problem(module.path, 1 if node is None else node.lineno, message, remedy)
 
 
 def unreadable(error: UnreadableError) -> Problem:
-    """Returns the problem of an unreadable file."""
+    """Returns the problem for an unreadable file."""
     return Problem(error.path, error.line, error.reason, "fix or remove it")
 
 
 def no_name(path: str, name: str) -> Problem:
-    """Returns the problem of a name that can't be imported."""
+    """Returns the problem for a name that can't be imported."""
     return Problem(path, 1, f"`{name}` can't be imported", "rename it to a Python identifier that is not a keyword")

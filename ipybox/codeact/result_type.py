@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-#: Models, and plain types.
+#: Models and plain types.
 _PROPER = (
     *(BaseModel, Enum, BaseException),
     *(str, int, float, bytes, NoneType, Decimal, UUID, PurePath, datetime.date, datetime.time, datetime.timedelta),
@@ -21,7 +21,7 @@ _CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
 
 
 def improper_types(result: Any) -> Iterator[str]:
-    """Yields the types in it that are neither models nor plain types nor containers of these."""
+    """Yields the types in a result type that are neither models nor plain types nor containers of these."""
     origin = get_origin(result)
     if origin is Literal:
         return

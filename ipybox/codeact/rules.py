@@ -1,7 +1,7 @@
-"""The rules for saved code actions and output parsers: mistakes that neither Python nor an import reports.
+"""The rules for saved code actions and output parsers, which find mistakes that an import doesn't report.
 
-They inspect the imported code. What a parser adds to a tool's module stands below its generated part, so that
-registering again can replace that part and keep the additions.
+They inspect the imported code. In a tool's module, the code for a parser follows the generated code, so that
+registering the server again can replace the generated code and keep the rest.
 """
 
 import ast
@@ -26,14 +26,14 @@ from ipybox.codeact.source import SourceModule, UnreadableError
 #: The files of a saved code action.
 FILES = ("__init__.py", "api.py", "impl.py")
 
-#: The generator writes it next to the modules, with a hash of each.
+#: The generator's file with a hash of each module in the directory.
 MANIFEST = ".ipybox.json"
 
 _RESULT = "ParseResult"
 
 
 def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
-    """Yields the problems of a saved code action; the library notes unreadable files."""
+    """Yields a saved code action's problems. The library records unreadable files."""
     directory, package = name.path(GENTOOLS), name.module(GENTOOLS)
     present = {entry.name for entry in library.entries(directory)}
     remedy = f"a saved code action needs {', '.join(FILES[:-1])} and {FILES[-1]}: write it, or remove {directory}"
@@ -92,7 +92,7 @@ _Typed = tuple[Callable[..., Any], dict[str, Any]]
 
 
 def _differences(impl: SourceModule, own: _Typed, api: _Typed) -> Iterator[Problem]:
-    """Yields the differences between `run` in impl.py and in api.py, each with its type hints."""
+    """Yields the differences between `run` in impl.py and in api.py, both given with their type hints."""
     node = impl.function("run")
     if iscoroutinefunction(own[0]) != iscoroutinefunction(api[0]):
         here, there = ("async" if iscoroutinefunction(each[0]) else "sync" for each in (own, api))
@@ -111,7 +111,7 @@ def _differences(impl: SourceModule, own: _Typed, api: _Typed) -> Iterator[Probl
 
 
 def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
-    """Yields the problems of a parser, and of what was appended to its tool's module."""
+    """Yields the problems of a parser, and of the code appended to its tool's module."""
     parser_path, path = f"{name.path(MCPPARSE)}.py", f"{name.path(MCPTOOLS)}.py"
     parser, module = library.module(parser_path), library.module(path)
     if module is None and all(error.path != path for error in library.unreadable):
@@ -183,7 +183,7 @@ def _parse_problems(library: Library, parser: SourceModule, parse: object, tool:
 
 
 def orphan_problems(tool: McpTool) -> Iterator[Problem]:
-    """Yields the problem of a tool that refers to a missing parser."""
+    """Yields a problem if a tool refers to a missing parser."""
     appended = [node for node in tool.module.tree.body if node.lineno > tool.generated]
     result = next((node for node in appended if isinstance(node, ast.ClassDef) and node.name == _RESULT), None)
     if node := tool.run_parsed or result:
@@ -192,7 +192,7 @@ def orphan_problems(tool: McpTool) -> Iterator[Problem]:
 
 
 def stray_problems(library: Library) -> Iterator[Problem]:
-    """Yields entries of `gentools` and `mcpparse` that are neither saved code actions nor parsers."""
+    """Yields problems for entries of `gentools` and `mcpparse` that aren't saved code actions or parsers."""
     move = "move it into its own directory <category>/<tool>, split into __init__.py, api.py and impl.py"
     alone = {
         GENTOOLS: ("modules directly in `gentools` are ignored", move),

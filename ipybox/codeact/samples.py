@@ -1,4 +1,4 @@
-"""Turns results of a tool into samples for a parser: JSON values, and the code that extracts them from a result."""
+"""Converts tool results to samples for a parser: JSON values, and the code that extracts them from a result."""
 
 import ast
 import json
@@ -8,22 +8,22 @@ from typing import Any
 
 from pydantic import BaseModel
 
-#: Field names for a result that is not an object, because a model needs one.
+#: Field names that wrap a result that isn't an object, because a model needs an object.
 ITEMS, VALUE = "items", "value"
 
 
 @dataclass(frozen=True)
 class Samples:
-    """JSON objects of results, and the Python that makes such an object of `result`."""
+    """JSON objects from results, and the Python expression that converts `result` to such an object."""
 
     values: list[dict[str, Any]]
     expression: str
-    #: The module of the standard library that the expression needs, if it needs one.
+    #: The standard library module that the expression needs, or None.
     module: str | None
 
 
 def samples_of(results: Sequence[Any]) -> Samples:
-    """Returns the samples in results of one tool; a ValueError if one can't be decoded, or they differ in kind."""
+    """Returns samples from one tool's results; raises a ValueError if one can't be decoded, or their kinds differ."""
     decoded = [_decoded(result) for result in results]
     ways = {(expression, module, _name(value)) for value, expression, module in decoded}
     if len(ways) > 1:
@@ -37,7 +37,7 @@ def _decoded(result: Any) -> tuple[Any, str, str | None]:
     if isinstance(result, str):
         return _decoded_text(result, "result")
     if not isinstance(result, BaseModel):
-        return result, "json.loads(result)", "json"  # it was decoded by the caller
+        return result, "json.loads(result)", "json"  # the caller has decoded it
     match list(type(result).model_fields):
         case [only] if isinstance(text := getattr(result, only), str):
             return _decoded_text(text, f"result.{only}")
@@ -60,5 +60,5 @@ def _decoded_text(text: str, expression: str) -> tuple[Any, str, str]:
 
 
 def _name(value: Any) -> str | None:
-    """Returns the field name for a value that is not an object."""
+    """Returns the field name that wraps a value, or None for an object."""
     return None if isinstance(value, dict) else ITEMS if isinstance(value, list | tuple) else VALUE

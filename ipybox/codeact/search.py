@@ -1,7 +1,7 @@
 """Ranks tools by a query.
 
-Each query word adds its rarity, weighted by where the tool has the word. The sum is multiplied by the share of the
-tool's name that the query covers, and is lower for a tool that changes something if the query only reads.
+The score sums the rarities of matching query words, weighted by where they occur in the tool. It grows with the share
+of the tool's name that the query covers, and shrinks for a tool that changes something if the query only reads.
 """
 
 import math
@@ -11,7 +11,7 @@ from ipybox.codeact.library import GENTOOLS
 from ipybox.codeact.tool_info import ToolInfo
 from ipybox.codeact.words import READING, VERBS, changes, name_words, query_words, stem, synonyms, words_of
 
-#: Weight of a word, by where a tool has it. The highest one counts.
+#: Weights of a word by where it occurs in a tool. The highest weight counts.
 _IN_NAME = 4.0
 _IN_SUMMARY = 2.5
 _IN_PARAMETER = 2.0
@@ -22,20 +22,20 @@ _AS_SYNONYM = 0.7
 _AS_BEGINNING = 0.7
 #: Factor for verbs: nouns count more.
 _AS_VERB = 0.8
-#: Largest penalty for query words that a tool lacks, in proportion to their rarity.
+#: Maximum penalty for query words that a tool lacks, in proportion to their rarity.
 _NOTHING_OF_QUERY = 0.3
 #: Factor for a tool that changes something if the query only reads.
 _UNASKED_CHANGE = 0.8
-#: Factor for a tool that lists, if the query has a plural.
+#: Factor for a tool that lists, if the query contains a plural.
 _LISTS_SEVERAL = 1.04
-#: Factor for a tool that was saved or has a parser.
+#: Factor for a saved code action or a tool with a parser.
 _CARED_FOR = 1.2
-#: Characters that a word needs to match longer ones by its beginning.
+#: Minimum characters of a word that matches longer words as a prefix.
 _SHORTEST_BEGINNING = 3
 
 
 def named(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
-    """Returns the tools with this name, or else those of this category or root."""
+    """Returns the tools with this name; if there are none, those in this category or root."""
     path = query.strip().replace("/", ".").removesuffix(".py")
     found = [card for card in cards if path.removeprefix(f"{card.root}.") in (str(card.name), card.name.tool)]
     return found or [card for card in cards if path.removeprefix(f"{card.root}.") in (card.name.category, card.root)]
@@ -54,12 +54,12 @@ def search(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
 
 
 def _rarity(worths: Sequence[float]) -> float:
-    """Returns the weight of a word, which is low for words that most tools have, such as "get"."""
+    """Returns the rarity of a word, which is low for words that occur in most tools, such as "get"."""
     return math.log(1 + len(worths) * _IN_NAME / (sum(worths) or math.inf))
 
 
 def _relevance(worths: Sequence[float], weights: Sequence[float]) -> float:
-    """Returns the weighted sum for a tool, minus the penalty for missing words."""
+    """Returns the weighted sum for a tool, reduced by the penalty for missing words."""
     missed = sum(weight for worth, weight in zip(worths, weights, strict=True) if not worth)
     share = missed / (sum(weights) or 1.0)
     return sum(worth * weight for worth, weight in zip(worths, weights, strict=True)) * (1 - _NOTHING_OF_QUERY * share)
@@ -76,12 +76,12 @@ class _Index:
             _IN_SUMMARY: card.summary,
             _IN_NAME: str(card.name),
         }
-        # Lower weights come first, so that the highest one of a word remains.
+        # Higher weights come last and overwrite lower ones.
         self._words = {word: worth for worth, text in texts.items() for word in words_of(text)}
         self._stems = {stem(word): worth for word, worth in sorted(self._words.items(), key=lambda item: item[1])}
         self._category = words_of(card.name.category)
         name = name_words(card.name.tool)
-        # Some servers repeat their name in the names of all tools.
+        # Some servers repeat their own name in all tool names.
         self._name = [word for word in name if word not in self._category] or name
         self._cared_for = card.parsed is not None or card.root == GENTOOLS
 
@@ -99,7 +99,7 @@ class _Index:
         return worth
 
     def emphasis(self, words: Sequence[str]) -> float:
-        """Returns the factor for a query: how much of the tool's name it covers, and whether the tool is in use."""
+        """Returns the score's factor, based on the tool's name, on what the query asks for, and on the tool's use."""
         meant = {stem(word) for word in words}.union(*map(synonyms, words))
         asked = changes([word for word in words if word not in self._category])
         covered = sum(stem(each) in meant or (each in READING and not asked) for each in self._name)

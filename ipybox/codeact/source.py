@@ -1,7 +1,7 @@
-"""Python files of a workspace as syntax trees: bounded, without importing, and without blocking.
+"""Reads Python files of a workspace as syntax trees: within limits, without importing, and without blocking.
 
-Code can plant anything in its workspace: pipes in place of files, links that lead elsewhere or in circles, files
-without end, source that is nested deeper than the parser goes. All of these raise `UnreadableError`.
+Code can plant anything in the workspace: pipes instead of files, links that lead outside or form loops, endless files,
+source that is nested too deeply for the parser. All of these raise `UnreadableError`.
 """
 
 import ast
@@ -15,18 +15,18 @@ from pathlib import Path
 
 from ipybox.support.untrusted_paths import real_path
 
-#: Bytes of a file; the largest module that was ever generated has 17,000.
+#: Maximum bytes of a file. The largest module ever generated has 17,000.
 MAX_FILE = 256 * 1024
-#: Bytes of all files that one question reads: a second or two of parsing.
+#: Maximum bytes of all files read for one query: a second or two of parsing.
 MAX_TOTAL = 8 * 1024 * 1024
-#: Entries of all directories that one question lists.
+#: Maximum directory entries listed for one query.
 MAX_ENTRIES = 10_000
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def binding(tree: ast.Module, name: str) -> ast.stmt | None:
-    """Returns the first top-level statement that defines this function, or assigns to the name."""
+    """Returns the first top-level statement that defines a function with this name, or assigns to the name."""
     for each in tree.body:
         match each:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -41,7 +41,7 @@ def binding(tree: ast.Module, name: str) -> ast.stmt | None:
 
 
 class UnreadableError(Exception):
-    """Something in the workspace can't be read or parsed; the attributes say what, where and why."""
+    """A file or directory of the workspace can't be read or parsed; the attributes say where and why."""
 
     def __init__(self, path: str, reason: str, line: int = 1):
         super().__init__(f"{path}:{line}: {reason}")
@@ -52,7 +52,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class SourceModule:
-    """A Python file that was read and parsed. Its path is relative to the workspace, with slashes."""
+    """A parsed Python file. The path is relative to the workspace, with slashes."""
 
     path: str
     text: str
@@ -60,7 +60,7 @@ class SourceModule:
 
     @cached_property
     def lines(self) -> list[bytes]:
-        """Its lines with their ends, in UTF-8, because columns of a syntax tree count bytes."""
+        """The lines with line ends, as UTF-8, because columns in a syntax tree count bytes."""
         return self.text.encode().splitlines(keepends=True)
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> str:
@@ -72,18 +72,18 @@ class SourceModule:
         return b"".join([self.lines[first - 1][left:], *middle, self.lines[last - 1][:right]]).decode()
 
     def source_of(self, node: ast.expr | ast.stmt) -> str:
-        """Returns the source of a node as it is written."""
+        """Returns the source of a node, as written."""
         end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
         return self.between((node.lineno, node.col_offset), end)
 
     def comment_after(self, node: ast.stmt) -> str:
-        """Returns the comment behind a statement, without its mark; empty without a comment."""
+        """Returns the comment after a statement, without the `#`; empty if there is none."""
         line, column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         rest = self.lines[line - 1][column:].decode().strip()
         return rest[1:].strip() if rest.startswith("#") else ""
 
     def function(self, name: str) -> Function | None:
-        """Returns the last function of this name."""
+        """Returns the last top-level function with this name."""
         return next(
             (each for each in reversed(self.tree.body) if isinstance(each, Function) and each.name == name), None
         )
@@ -94,22 +94,22 @@ class SourceModule:
 
     @property
     def end(self) -> int:
-        """Its last line."""
+        """The number of the last line."""
         return max(1, len(self.lines))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DirectoryEntry:
-    """An entry of a directory; links count as their targets."""
+    """An entry of a directory; for a link, its target counts."""
 
     name: str
     is_dir: bool
 
 
 class SourceReader:
-    """Reads what is below a directory, for one question: up to `MAX_TOTAL` bytes and `MAX_ENTRIES` names.
+    """Reads files and directories below a root, for one query: up to `MAX_TOTAL` bytes and `MAX_ENTRIES` names.
 
-    Paths are relative to it and have slashes. Raises a NotADirectoryError if it does not exist.
+    Paths are relative to the root, with slashes. Raises a NotADirectoryError if the root doesn't exist.
     """
 
     def __init__(self, root: Path | str):
@@ -120,7 +120,7 @@ class SourceReader:
         self._entries_left = MAX_ENTRIES
 
     def entries(self, path: str) -> list[DirectoryEntry]:
-        """Returns the entries of a directory, sorted, without hidden files; empty if it does not exist."""
+        """Returns a directory's sorted entries, without hidden files; empty if it doesn't exist."""
         try:
             with os.scandir(self._place(path)) as found:
                 entries = [DirectoryEntry(each.name, _is_dir(each)) for each in islice(found, self._entries_left + 1)]
@@ -134,11 +134,11 @@ class SourceReader:
         return sorted(each for each in entries if not each.name.startswith((".", "__pycache__")))
 
     def module(self, path: str) -> SourceModule:
-        """A Python file, parsed; a FileNotFoundError, or an UnreadableError if it can't be read or parsed."""
+        """Returns a parsed Python file. Raises a FileNotFoundError, or an UnreadableError."""
         text = self.text(path)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about escapes in string literals
+                warnings.simplefilter("ignore")  # about escape sequences in string literals
                 return SourceModule(path, text, ast.parse(text))
         except SyntaxError as exc:
             raise UnreadableError(path, f"is not valid Python ({exc.msg})", exc.lineno or 1) from exc
@@ -146,20 +146,20 @@ class SourceReader:
             raise UnreadableError(path, "is nested too deeply for Python's parser, or is not text") from exc
 
     def text(self, path: str) -> str:
-        """A file's text; an UnreadableError unless it is a regular file in the workspace, small enough, and UTF-8."""
+        """Returns a file's text. Raises an UnreadableError unless it is a small regular UTF-8 file in the workspace."""
         data = self._read(path)
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
             raise UnreadableError(path, f"is omitted: the files before it exceed {MAX_TOTAL:,} bytes")
         try:
-            # As Python reads source: any kind of line end, and maybe a byte order mark.
+            # Like Python, accept any line ends, and a byte order mark.
             return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as exc:
             raise UnreadableError(path, "is not UTF-8", data.count(b"\n", 0, exc.start) + 1) from exc
 
     def _read(self, path: str) -> bytes:
         try:
-            # Without O_NONBLOCK, opening a pipe would wait for a writer.
+            # Without O_NONBLOCK, opening a named pipe would wait for a writer.
             fd = os.open(self._place(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except FileNotFoundError:
             raise
@@ -187,5 +187,5 @@ class SourceReader:
 def _is_dir(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # links in a circle
+    except OSError:  # a loop of links
         return False

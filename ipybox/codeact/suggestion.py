@@ -1,7 +1,7 @@
-"""`suggest_parser()`: writes a first output parser of a tool from its results, to be renamed and trimmed.
+"""`suggest_parser()`: writes a first output parser for a tool, inferred from the tool's results.
 
-The application infers the models, outside of the kernel. This kernel checks the returned source and writes it to the
-workspace, so that it can contain only what code in the kernel could have written itself.
+The application infers the models, outside the kernel. The kernel checks the returned source and writes it to the
+workspace, so the file can contain only what code in the kernel could have written itself.
 """
 
 import ast
@@ -15,15 +15,15 @@ from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library, McpTool
 from ipybox.codeact.samples import Samples, samples_of
 from ipybox.codeact.tool_info import cut
 
-#: Characters of the models that are returned for the agent to read.
+#: Maximum characters of models returned for the agent to read.
 SHOWN = 6000
 
-#: What models may import, and the functions that their fields may call.
+#: Modules that models may import, functions that fields may call, and names that models import.
 _MODULES = ("pydantic", "typing")
 _CALLS = ("Field",)
 _IMPORTED = ("BaseModel", "Field", "RootModel")
 
-#: The rest of what fields consist of.
+#: The other syntax nodes that models may contain.
 _PLAIN = (
     *(ast.alias, ast.Pass, ast.Name, ast.Load, ast.Store, ast.Constant, ast.keyword, ast.Tuple, ast.List),
     *(ast.Subscript, ast.BinOp, ast.BitOr),
@@ -53,23 +53,23 @@ def parse(result: {returned}) -> ParseResult:
 
 
 def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str:
-    """Writes a first output parser of a tool, for you to rename and trim, and returns what it wrote.
+    """Writes a first output parser for a tool, for you to rename and trim, and returns what it wrote.
 
-    `ParseResult` and `run_parsed` are appended to the tool's module, the parsing is in `mcpparse`. Run `check()`
-    afterwards, as after any change. It works in a kernel only, and needs ipybox with the extra `parsers`.
+    Appends `ParseResult` and `run_parsed` to the tool's module, and writes the parser to `mcpparse`. Run `check()`
+    afterwards, as after any change. Works only in a kernel, and needs ipybox with the extra `parsers`.
 
     Args:
-        tool: Server and tool, as `github.search_repositories`.
-        samples: What the tool's `run` has returned, once or several times, up to 1 MiB in all: a field that a sample
-            lacks is optional.
-        workspace: The directory that holds `mcptools`.
+        tool: Server and tool, such as `github.search_repositories`.
+        samples: One or more results of the tool's `run`, up to 1 MiB in all. A field that is missing in a sample
+            becomes optional.
+        workspace: The directory that contains `mcptools`.
 
     Returns:
         Which files were written, and the models, to rename and trim.
 
     Raises:
         LookupError: If there is no such tool.
-        ValueError: If it has a parser, or a sample can't be decoded.
+        ValueError: If the tool has a parser, or a sample can't be decoded.
         ToolRunnerError: If no models can be inferred.
     """
     library = Library(workspace)
@@ -85,7 +85,7 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     root = library.workspace.root
     parser = root / f"{found.name.path(MCPPARSE)}.py"
     parser.parent.mkdir(parents=True, exist_ok=True)
-    # The parser comes first: without what is appended then, the tool is as it was.
+    # The parser is written first: it has no effect until the tool's module is extended.
     parser.write_text(_parser(found, decoded), encoding="utf-8")
     names = {"server": found.name.category, "tool": found.name.tool, "parse": MCPPARSE}
     with (root / found.module.path).open("a", encoding="utf-8") as module:
@@ -123,7 +123,7 @@ def _parser(tool: McpTool, samples: Samples) -> str:
 
 
 def _models(source: str, taken: Collection[str]) -> str:
-    """Returns the models under names that are free; a ValueError if they are more than fields."""
+    """Returns the models under unused names; raises a ValueError if they contain anything but fields."""
     tree = ast.parse(source)
     for node in tree.body:
         if not all(map(_is_harmless, ast.walk(node))):
@@ -137,12 +137,12 @@ def _models(source: str, taken: Collection[str]) -> str:
         renamed[name] = new
     for name, model in classes.items():
         model.name = renamed[name]
-        # Not in the values: the `Field` that they call is pydantic's.
+        # Only in annotations: `Field` in values is pydantic's.
         annotations = (field.annotation for field in model.body if isinstance(field, ast.AnnAssign))
         for each in (each for annotation in annotations for each in ast.walk(annotation)):
             if isinstance(each, ast.Name):
                 each.id = renamed.get(each.id, each.id)
-    # The tool's module imports `Field` already, if at all, from where it is the same.
+    # These imports may repeat the tool module's own, but don't change their meaning.
     imports = [ast.unparse(node) for node in tree.body if node not in classes.values()]
     return "\n\n\n".join(["\n".join(imports), *map(ast.unparse, classes.values())])
 

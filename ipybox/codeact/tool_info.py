@@ -1,4 +1,4 @@
-"""Information about a tool before it is called, from its syntax tree."""
+"""Information about a tool from its syntax tree, without importing it."""
 
 import ast
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from typing import Any
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library, McpTool, Name
 from ipybox.codeact.source import Function, SourceModule
 
-#: Characters of a default value in a signature.
+#: Maximum characters of a default value in a signature.
 _LONGEST_DEFAULT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a tool, with the source of its default. Its description lists the values that it may have."""
+    """A tool's parameter, with the source of its default. The description lists permitted values."""
 
-    #: With stars if it stands for many; or the slash or star between two kinds of parameters.
+    #: With stars if variadic; or the slash or star that separates kinds of parameters.
     name: str
     default: str | None = None
     description: str = ""
@@ -25,32 +25,32 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ToolInfo:
-    """A tool as it is listed and searched."""
+    """A tool, for listings and searches."""
 
     #: `gentools` or `mcptools`.
     root: str
     name: Name
-    #: Its interface: the `api.py` of a saved code action, the module of an MCP tool.
+    #: The interface: `api.py` of a saved code action, or the module of an MCP tool.
     module: SourceModule
     run: Function
-    #: In their order, those of `Params` for an MCP tool.
+    #: The parameters in order; for an MCP tool, the fields of `Params`.
     parameters: tuple[Parameter, ...]
-    #: Its function that returns a parsed result.
+    #: The function that returns a parsed result, or None.
     parsed: Function | None = None
 
     @cached_property
     def doc(self) -> str:
-        """The docstrings of its function and its module."""
+        """The docstrings of the function and the module."""
         return "\n".join(filter(None, (ast.get_docstring(self.run), ast.get_docstring(self.module.tree))))
 
     @cached_property
     def summary(self) -> str:
-        """The first sentence of its docstring."""
+        """The first sentence of the docstring."""
         return first_sentence(self.doc)
 
     @property
     def signature(self) -> str:
-        """Its name, parameters and result on one line."""
+        """The name, parameters and result type on one line."""
         if self.root == MCPTOOLS:
             names = ", ".join(f"{each.name}?" if each.default else each.name for each in self.parameters)
             return f"{self.name}({names})"
@@ -60,7 +60,7 @@ class ToolInfo:
         return f"{awaited}{self.name}({names}){result}"
 
     def described(self) -> dict[str, Any]:
-        """Returns what programs may want to know, as JSON."""
+        """Returns the information as JSON for programs."""
         return {
             "name": str(self.name),
             "kind": self.root,
@@ -73,7 +73,7 @@ class ToolInfo:
 
 
 def gentool_cards(library: Library) -> Iterator[ToolInfo]:
-    """The saved code actions that have an interface."""
+    """Yields the saved code actions that have an interface."""
     for name in library.gentools():
         module = library.module(f"{name.path(GENTOOLS)}/api.py")
         if module and (run := module.function("run")):
@@ -81,19 +81,19 @@ def gentool_cards(library: Library) -> Iterator[ToolInfo]:
 
 
 def mcp_cards(library: Library) -> Iterator[ToolInfo]:
-    """The tools of MCP servers."""
+    """Yields the MCP servers' tools."""
     for tool in library.mcp_tools():
         if run := tool.module.function("run"):
             yield ToolInfo(MCPTOOLS, tool.name, tool.module, run, tuple(_fields(tool)), tool.run_parsed)
 
 
 def one_line(text: str) -> str:
-    """Returns the text with single spaces for all white space."""
+    """Returns the text with all whitespace collapsed to single spaces."""
     return " ".join(text.split())
 
 
 def cut(text: str, length: int) -> str:
-    """Returns the text, shortened with an ellipsis to this many characters."""
+    """Returns the text, truncated with an ellipsis to this many characters."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
@@ -128,7 +128,7 @@ def _default(module: SourceModule, value: ast.expr | None) -> str | None:
 
 
 def _fields(tool: McpTool) -> Iterator[Parameter]:
-    """Yields the fields of `Params`, each with the comment or string that documents it, and its values."""
+    """Yields the fields of `Params`, each with its documentation and permitted values."""
     params, choices = tool.module.classes().get("Params"), _choices(tool.module)
     body = params.body if params else []
     for statement, following in zip(body, [*body[1:], None], strict=False):
@@ -142,7 +142,7 @@ def _fields(tool: McpTool) -> Iterator[Parameter]:
 
 
 def has_default(value: ast.expr | None) -> bool:
-    """Returns whether a field with this value need not be given."""
+    """Returns whether this value makes a field optional."""
     match value:
         case ast.Call(func=ast.Name("Field"), args=[], keywords=keywords):
             return any(keyword.arg == "default" for keyword in keywords)
@@ -151,7 +151,7 @@ def has_default(value: ast.expr | None) -> bool:
 
 
 def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:
-    """Yields the values that an annotation lists, or those of the choice that it names."""
+    """Yields the values that an annotation lists, or that its named choice lists."""
     for node in ast.walk(annotation):
         match node:
             case ast.Name(name):
@@ -180,7 +180,7 @@ def _strings(node: ast.expr) -> list[str]:
 
 
 def text_of(node: ast.stmt | None) -> str:
-    """Returns the text of a statement that is a string, such as the documentation below a field."""
+    """Returns the text of a string statement, such as the documentation below a field; otherwise, an empty text."""
     match node:
         case ast.Expr(value=ast.Constant(value=str(text))):
             return text

@@ -1,4 +1,4 @@
-"""Words in tool descriptions and queries, and their synonyms. They are general, not specific to any server."""
+"""Words in tool descriptions and queries, and their synonyms, which aren't specific to any server."""
 
 import re
 from collections import defaultdict
@@ -10,7 +10,7 @@ def _listed(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-#: Words without meaning for a search, in queries and in names such as `commits_of_top_repos`.
+#: Stop words in queries, and in names such as `commits_of_top_repos`.
 _FILLERS = frozenset(
     _listed(
         "a about all am an and another any are as at be been by can certain did different do does for from given "
@@ -28,10 +28,10 @@ _READ = "get read fetch show view retrieve display inspect see check load downlo
 _LIST = "list enumerate browse"
 _SEARCH = "search find query locate grep seek discover lookup filter"
 
-#: Groups of synonyms, with a comma behind each.
+#: Groups of synonyms, each followed by a comma.
 _GROUPS = (
     f"{_CREATE} new register link, {_UPDATE}, {_DELETE} unlink, {_READ}, {_LIST}, {_SEARCH}, "
-    # What is done.
+    # Actions.
     "write save store put overwrite persist dump, add stage, add post leave put publish, "
     "create write upload publish share post submit, push upload send, move rename relocate, "
     "reorder rearrange prioritize reprioritize order sort, rename retitle title name, switch checkout, "
@@ -42,24 +42,24 @@ _GROUPS = (
     "merge land integrate squash combine, reset clear undo unstage revert restore, request ask invite, "
     "review reviewer, review approve approval reject decline, reply answer respond response, comment respond, "
     "reaction react emoji thumb upvote like, convert conversion translate transform, "
-    # Changes, files, and what runs.
+    # Changes, files and jobs.
     "diff compare comparison difference delta, log history timeline, log output, commit revision changeset, "
     "staged cached, stage staging index, blame author authorship annotate, directory folder, "
     "tree structure hierarchy nested recursive, organization organisation company, workflow action ci pipeline job, "
     "run build pipeline, failed fail failure failing error broken, "
-    # What things have.
+    # Properties.
     "body description text content, detail information metadata property attribute, issue ticket bug task defect, "
     "subissue subtask child, dependency depend block blocker, duplicate similar same identical, "
     "image picture photo media audio video screenshot, timezone zone, time date hour clock day, "
     "current authenticated own, "
-    # People, and what they may do.
+    # People and permissions.
     "star favorite bookmark like, user people person developer account profile username me, "
     "member people person user belong membership, "
     "collaborator contributor maintainer member people access permission, "
     "allowed permitted accessible access permission, team group, notification inbox, "
     "alert warning vulnerability finding, finding problem, security advisory vulnerability vulnerable cve, "
     "secret credential token password key leaked exposed, "
-    # Messages, tables, pages.
+    # Messages, tables and pages.
     "discussion forum topic thread conversation, comment remark note message, "
     "release version, tag version, label tag, type kind category, latest newest recent last, "
     "pending draft unfinished, multiple several many batch bulk, modified changed, size big biggest large largest, "
@@ -68,14 +68,14 @@ _GROUPS = (
     "setting option preference configuration, count number total, "
 )
 
-#: Verbs that change something.
+#: Verbs for changing something.
 _CHANGING = frozenset(
     _listed(
         f"{_CREATE} {_UPDATE} {_DELETE} move rename close reopen assign reorder write manage trigger rerun retry "
         "restart submit approve cancel abort upload save resolve unresolve undo"
     )
 )
-#: Words that are such verbs only at the beginning.
+#: Words that are such verbs only in first position.
 _MAYBE_CHANGING = frozenset(
     _listed(
         "new comment reply react request answer ask post report file link share review leave mark label tag sync "
@@ -83,10 +83,10 @@ _MAYBE_CHANGING = frozenset(
         "subscribe unsubscribe put store overwrite send publish"
     )
 )
-#: Verbs that only read.
+#: Verbs for reading something.
 READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
 
-#: Abbreviations, each with its meaning.
+#: Abbreviations and their meanings.
 _SHORT_FORMS = (
     "pr pull request, prs pull requests, repo repository, repos repositories, org organization, orgs organizations, "
     "dir directory, dirs directories, info information, tz timezone, db database, config configuration, "
@@ -96,7 +96,7 @@ _WRITTEN_OUT = {short: words for short, _, words in (form.partition(" ") for for
 
 VERBS = READING | _CHANGING
 
-#: Phrases in queries, and the words that tools use for them.
+#: Phrases in queries, and the words that tools use instead.
 _PHRASES = tuple(
     (re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE), words)
     for phrase, words in (
@@ -118,7 +118,7 @@ _PHRASES = tuple(
     )
 )
 
-#: Endings of word forms and their replacements, applied in order.
+#: Word endings and their replacements, applied in order.
 _ENDINGS = tuple(
     (re.compile(ending + "$"), rest)
     for ending, rest in (
@@ -135,20 +135,20 @@ _ENDINGS = tuple(
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of a text in lower case, without abbreviations; `perPage` is two words."""
+    """Returns the words of a text in lower case, with abbreviations expanded; `perPage` is two words."""
     words: list[str] = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).casefold())
     return " ".join(_WRITTEN_OUT.get(word, word) for word in words).split()
 
 
 def query_words(query: str) -> list[str]:
-    """Returns the words of a query, each once, without fillers, and in the words that tools use."""
+    """Returns the distinct words of a query, without stop words, and with phrases in the words that tools use."""
     for phrase, words in _PHRASES:
         query = phrase.sub(words, query)
     return list(dict.fromkeys(name_words(query)))
 
 
 def name_words(name: str) -> list[str]:
-    """Returns the words of a name without fillers."""
+    """Returns the words of a name, without stop words."""
     return [word for word in words_of(name) if word not in _FILLERS]
 
 
@@ -169,12 +169,12 @@ for _group in _GROUPS.split(","):
 
 @lru_cache(maxsize=8192)
 def synonyms(word: str) -> frozenset[str]:
-    """Returns the stems of synonyms: that of `update` for `change`, but not for `changed`."""
+    """Returns the stems of a word's synonyms; `change` has the synonym `update`, but `changed` doesn't."""
     if word not in _MEANINGS and word.startswith("un"):
         return frozenset(f"un{other}" for other in synonyms(word.removeprefix("un")))
     return frozenset(_MEANINGS.get(word) or (() if word.endswith("ed") else _MEANINGS.get(stem(word), ())))
 
 
 def changes(words: Sequence[str]) -> bool:
-    """Returns whether a query or a name changes something, rather than only reading it."""
+    """Returns whether a query or a name is about changing something, rather than reading it."""
     return not _CHANGING.isdisjoint(words) or not _MAYBE_CHANGING.isdisjoint(words[:1])
