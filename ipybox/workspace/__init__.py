@@ -1,14 +1,14 @@
-"""Decides what the host may trust in a workspace: files in places that code can write are only input.
+"""Decides what the host may trust in a workspace: files that code can write are only input.
 
 Such a file never configures or names anything on the host, and the host never imports or executes it.
 
 Read in this order:
 
-    writable       which places code can write, and which paths are trusted
-    scan           finds hidden and protected names in the whole workspace; `git_config` finds credentials
+    writable       paths that code can write, and paths that are trusted
+    scan           names in the workspace to hide or protect; `git_config` finds credentials
     programs       programs that the host runs
     imports        modules that the host imports
-    registrations  the current registration of each server; `seal` ties calls to it
-    env_file       `.env` as a mapping, and no more
+    registrations  the current registration of each server; `seal` ties tool calls to it
+    env_file       `.env` as a plain mapping
     trust          files that a person trusts
 """

@@ -1,8 +1,8 @@
-"""The `.env` file of a workspace: values of `${VAR}` placeholders and of the kernel's variables, and nothing else.
+"""A workspace's `.env` file, used only for `${VAR}` placeholders and the kernel's variables.
 
-A cloned repository may contain it, and code may have written it. So it neither becomes part of the host's environment,
-which chooses the state directory, the browser, proxies and certificates, nor reads it. Its syntax is that of
-python-dotenv, but reading takes linear time and bounded memory.
+A cloned repository may contain the file, and code may have written it. So its variables don't enter the host's
+environment, which determines the state directory, the browser, proxies and certificates, and can't refer to it. The
+syntax is python-dotenv's, but reading takes linear time and bounded memory.
 """
 
 import logging
@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 
 NAME = ".env"
 
-#: A variable KERNEL_ENV_X becomes X in the kernel.
+#: `KERNEL_ENV_X` becomes `X` in the kernel.
 KERNEL_PREFIX = "KERNEL_ENV_"
 
-#: The beginnings of variables by which a process, Python, IPython and libraries choose code or configuration to load.
+#: Prefixes of variables that make a process, Python, IPython or a library load code or configuration.
 READ_BEFORE_CELLS = (
     *("LD_", "DYLD_", "GLIBC_", "GCONV_", "LOCPATH", "NLSPATH", "OPENSSL_", "HOME", "XDG_"),
     *("PYTHON", "IPYTHON", "JUPYTER", "JPY", "IPYBOX_", "MPL", "PYDEV", "DEBUGPY"),
 )
 
-# Empty lines, then a binding if there is one, and the rest of the line: what follows a value there makes it none.
+# Empty lines, an optional binding, and the rest of the line, which invalidates the binding unless it is empty.
 # Quantifiers are possessive (`*+`), because backtracking would take quadratic time.
 _BLANKS = r"[^\S\r\n]"
 _LINE = re.compile(
@@ -49,7 +49,7 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class EnvFile:
-    """The `.env` file of a workspace, which people may change at any time."""
+    """A workspace's `.env` file, which people may change at any time."""
 
     def __init__(self, workspace: Path):
         self._workspace = workspace
@@ -57,7 +57,7 @@ class EnvFile:
         self._values: Mapping[str, str] = {}
 
     def read(self) -> Mapping[str, str]:
-        """Returns its variables, the same object as long as the file does not change."""
+        """Returns the file's variables, as the same object until the file changes."""
         status = None
         with suppress(OSError):
             found = os.lstat(self._workspace / NAME)
@@ -69,10 +69,10 @@ class EnvFile:
 
 
 def read_env_file(workspace: Path) -> dict[str, str]:
-    """Returns the variables of a workspace's `.env` file; `${NAME}` in a value stands for another one of the file.
+    """Returns the variables in a workspace's `.env` file. `${NAME}` in a value refers to another variable in the file.
 
-    A file that can't be read, is larger than `MAX_SETTINGS`, or is a link or a pipe, is ignored with a warning in
-    the log. So are values that exceed `MAX_SETTINGS` together with those before.
+    Ignores a file that can't be read, is larger than `MAX_SETTINGS`, or is a link or a pipe, and logs a warning. Also
+    ignores values beyond a total size of `MAX_SETTINGS`.
     """
     try:
         with open_directory(workspace, create=False) as directory:
@@ -91,7 +91,7 @@ def read_env_file(workspace: Path) -> dict[str, str]:
 
 
 def _bindings(text: str) -> Iterator[tuple[str, str]]:
-    """Yields names and values, without lines that set none."""
+    """Yields names and values, skipping lines without a valid binding."""
     for quoted_key, key, single_quoted, double_quoted, unquoted, end in map(re.Match[str].groups, _LINE.finditer(text)):
         if end is None:
             continue
@@ -105,11 +105,11 @@ def _bindings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]:
-    """Returns the values with those of earlier variables filled in, and how many are omitted as they are too large."""
+    """Returns the values with references to earlier variables expanded, and the number of omitted values."""
     expanded: dict[str, str] = {}
     left, omitted = MAX_SETTINGS, 0
     for name, value in bindings:
-        parts = [*_parts(value, expanded)]  # not joined yet: this takes no more memory than the file
+        parts = [*_parts(value, expanded)]  # not joined yet, so it takes no more memory than the file
         size = sum(map(len, parts))
         if size > left:
             omitted += 1
@@ -120,7 +120,7 @@ def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]
 
 
 def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
-    """Yields the parts of a value, with `${NAME}` and `${NAME:-default}` replaced."""
+    """Yields the parts of a value, with `${NAME}` and `${NAME:-default}` expanded."""
     position, colon, closing = 0, -1, -1
     while (start := value.find("${", position)) >= 0:
         if closing < start and (closing := value.find("}", start)) < 0:
@@ -138,10 +138,10 @@ def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
 
 
 def kernel_variables(environment: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
-    """Returns the variables for the kernel: those with the prefix, without it.
+    """Returns the kernel's variables: those with the prefix, without the prefix.
 
-    A client that only connects starts a kernel, whose process, Python, IPython and libraries read variables. Those that
-    run code before the first cell does are ignored, with a warning in the log, unless the environment is trusted.
+    A kernel starts when a client connects, before any cell is approved, and some variables can run code at that point.
+    Unless the environment is trusted, these are ignored, with a warning in the log.
     """
     names = [name for name in environment if name.startswith(KERNEL_PREFIX) and name != KERNEL_PREFIX]
     kept = {name.removeprefix(KERNEL_PREFIX): environment[name] for name in names}

@@ -1,6 +1,6 @@
 """Finds configuration files of git repositories that contain credentials.
 
-Files may come from code in a kernel: only regular files are opened, and read up to the size of a configuration.
+Code in a kernel may have written the files, so only regular files are opened, and only up to a maximum size.
 """
 
 import os
@@ -13,7 +13,7 @@ from ipybox.workspace.writable import is_below
 
 _LARGEST = 256 * 1024
 
-# Without backtracking, which would take quadratic time.
+# Avoids backtracking, which would take quadratic time.
 _CREDENTIALS = re.compile(
     rb"""
     ://[^/\s"@:]*+:[^/\s"@]++@                   # a URL with a password
@@ -26,10 +26,10 @@ _CREDENTIALS = re.compile(
 
 
 def configs_with_credentials(dot_git: str, searched: set[str] | None = None) -> Iterator[str]:
-    """Yields the configuration files with credentials of a repository, its worktrees and its submodules.
+    """Yields the configuration files of a repository, its worktrees and its submodules that contain credentials.
 
-    Its `.git` is a directory, or a file that names it: any number of files can name the same one, which is searched
-    only if it is not among those that are `searched` already.
+    `dot_git` is the repository's directory, or a file that names the directory. Many files can name the same
+    directory, so directories in `searched` are skipped.
     """
     git_dir = dot_git
     if os.path.isfile(dot_git):
@@ -49,15 +49,15 @@ def configs_with_credentials(dot_git: str, searched: set[str] | None = None) -> 
 
 
 def holds_credentials(path: str) -> bool:
-    """Returns whether a configuration file holds credentials, or is too large to check."""
+    """Returns whether a configuration file contains credentials, or is too large to check."""
     content = _read(path)
     return len(content) > _LARGEST or _CREDENTIALS.search(content) is not None
 
 
 def _below(directory: str, home: str) -> Iterator[str]:
-    # Through a link out of the repository, code could make the scan search the whole file system, and hide parts of it.
+    # Links out of the repository are skipped: code could use them to have the whole file system searched and hidden.
     if is_below(real_path(directory), home):
-        # The omitted directories contain many files, and no configuration.
+        # The skipped directories contain many files, but no configuration.
         yield from (parent for parent, _ in walk(directory, ("objects", "refs", "logs", "hooks", "info")))
 
 
@@ -66,7 +66,7 @@ def _text(path: str) -> str:
 
 
 def _read(path: str, limit: int = _LARGEST + 1) -> bytes:
-    """Returns the beginning of a regular file; empty if the file does not exist."""
+    """Returns the beginning of a regular file; empty for anything else."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Keeps this process from importing modules that code has planted.
+"""Keeps this process from importing modules planted by code.
 
-`python script.py` and `python -m module` put a directory at the front of `sys.path` that is often the workspace. The
-host imports many modules late, and code that runs by then can plant a module of the same name.
+`python script.py` and `python -m module` put a directory at the front of `sys.path`, often the workspace. The host
+imports many modules lazily, so code can first plant a module with the same name.
 """
 
 import os
@@ -16,11 +16,11 @@ from ipybox.workspace.writable import WritablePlaces
 
 
 def guard_imports(places: WritablePlaces) -> None:
-    """Prevents imports from places that code can write, permanently for this process.
+    """Permanently prevents this process from importing modules from places that code can write.
 
-    Removes such directories from `sys.path`, and spells paths that lead to this Python's own directories through a link
-    of the workspace without the link. An import that finds only removed directories, or a module of a package that was
-    loaded from such a place, raises ModuleNotFoundError, with a message that says what to do.
+    Removes such directories from `sys.path`. Resolves links in the workspace that lead to this Python's own
+    directories. An import raises ModuleNotFoundError, with a remedy, if the module is only in a removed directory, or
+    belongs to a package that was loaded from such a place.
     """
     _guard.add(places)
     for entry in sys.path[:]:
@@ -39,24 +39,24 @@ def guard_imports(places: WritablePlaces) -> None:
 
 
 def _respell(module: ModuleType, places: WritablePlaces) -> None:
-    """Removes links of the workspace from the module paths of a loaded package."""
+    """Resolves workspace links in a loaded package's module paths."""
     search = getattr(module, "__path__", None)
-    if type(search) is list:  # or a namespace package's, which follows `sys.path`
+    if type(search) is list:  # not a namespace package's, which follows `sys.path`
         entries = cast("list[str]", search)
         entries[:] = [(places.trusted(entry) or entry) if places.spells(entry) else entry for entry in entries]
 
 
 class _Guard(MetaPathFinder):
-    """Finds nothing; rejects modules of packages in places that code can write. Comes first."""
+    """The first finder, which only rejects modules of packages in places that code can write."""
 
     def __init__(self) -> None:
         self.dropped: list[str] = []
         self._places: dict[WritablePlaces, None] = {}
-        #: Results by directory: resolving links for each of thousands of imports would cost start-up time.
+        #: Results by directory: resolving links for thousands of imports would slow down startup.
         self._covered: dict[str, bool] = {}
 
     def add(self, places: WritablePlaces) -> None:
-        """Also rejects modules in these places."""
+        """Adds places to reject modules from."""
         if places not in self._places:
             self._places[places] = None
             self._covered.clear()
@@ -73,7 +73,7 @@ class _Guard(MetaPathFinder):
 
 
 class _LastFinder(MetaPathFinder):
-    """Finds nothing; explains why a module is not found any more. Comes last."""
+    """The last finder, which only explains why a module can no longer be found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /

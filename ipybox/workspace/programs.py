@@ -1,7 +1,7 @@
-"""Finds programs for the host in places that code can't write, whatever PATH contains.
+"""Finds programs for the host in directories that code can't write, whatever PATH contains.
 
-PATH may name directories of the workspace: direnv adds `node_modules/.bin`, a virtual environment its `bin`. Code can
-put a program there, or create the directory if it does not exist yet.
+PATH may contain workspace directories: direnv adds `node_modules/.bin`, and a virtual environment adds its `bin`. Code
+can write a program there, or create the directory if it doesn't exist.
 """
 
 import os
@@ -15,10 +15,10 @@ _dropped: dict[str, None] = {}
 
 
 def host_path(places: WritablePlaces, path: str | None = None) -> str:
-    """Returns a PATH for programs of the host, without directories in which code could put programs.
+    """Returns a PATH for the host's programs, without directories that code can write.
 
-    Its directories exist, and are spelled without links. This Python's own directory stays, even if a link in the
-    workspace leads there. `path` is the PATH to start from, by default that of this process.
+    Its directories exist, and their paths contain no links. This Python's own directory is kept, even if PATH refers
+    to it by a link in the workspace. `path` is the original PATH, by default this process's.
     """
     kept: dict[str, None] = {}
     for entry in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
@@ -31,16 +31,16 @@ def host_path(places: WritablePlaces, path: str | None = None) -> str:
 
 
 def dropped_directories() -> list[str]:
-    """Returns the directories that `host_path` has dropped: people may still have them on their own PATH."""
+    """Returns the directories that `host_path` dropped, which people may still have on their own PATH."""
     return list(_dropped)
 
 
 def dropped_program(name: str) -> str | None:
-    """Returns the path of a program that `host_path` excludes because code can write it, for messages."""
+    """Returns the path of a program that `host_path` dropped because code can write it, for messages."""
     return which(name, path=os.pathsep.join(_dropped)) if _dropped else None
 
 
 def interpreter() -> Path:
-    """Returns this Python by the real path of its environment, because code may replace links."""
+    """Returns this Python's path in its resolved environment, because code may replace links."""
     executable, prefix = Path(sys.executable), Path(sys.prefix)
     return PYTHON_DIRECTORIES[0] / executable.relative_to(prefix) if executable.is_relative_to(prefix) else executable

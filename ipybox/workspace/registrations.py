@@ -1,8 +1,8 @@
-"""The application's own record of a registered server and its package: hashes of both, the seal, and module names.
+"""The application's own record of a generated package: hashes of its manifest and inputs, its seal, and its modules.
 
-Code in a kernel can change the package, and restore an earlier one, but not the user's state directory. So only the
-last registration in one place under one name is trusted. The file is also the lock for generating the package. Its
-first line contains the hashes and the seal, and can be read without the lock; the second, the modules as JSON.
+Code in a kernel can change the package or restore an earlier one, but can't write the user's state directory. So only
+the last registration in one place under one name is trusted. The file is also the lock for generating the package. Its
+first line contains the hashes and the seal, and can be read without the lock; the second contains the modules as JSON.
 """
 
 import fcntl
@@ -17,48 +17,48 @@ from typing import cast
 
 from ipybox.support.state import make_directory, state_dir
 
-#: Modules that a record remembers; the newest ones.
+#: Maximum number of modules in a record. The oldest are dropped.
 MAX_MODULES = 20_000
 
 _MAX_LINE = 1024
 
 
 class Registration:
-    """The record of one package, while its lock is held."""
+    """The record of one package, valid while its lock is held."""
 
     def __init__(self, fd: int):
         self._fd = fd
         lines = os.pread(fd, os.fstat(fd).st_size, 0).split(b"\n")
-        #: The hash of the package's inputs at the last registration; it may be empty.
+        #: The hash of the package's inputs at the last registration; may be empty.
         self._manifest, self.origin, _ = [*lines[0].decode(errors="replace").split(" ", 2), "", "", ""][:3]
         try:
             modules: object = json.loads(lines[1])
         except (IndexError, ValueError, RecursionError):
-            modules = None  # it was not written to its end
-        #: The tool of each module that the package has or had, by the module's name.
+            modules = None  # the write was interrupted
+        #: The tool of each current or former module of the package, by module name.
         self.modules: dict[str, str] = cast("dict[str, str]", modules) if isinstance(modules, dict) else {}
 
     def is_of(self, manifest: bytes) -> bool:
-        """Returns whether this is the manifest that was written last."""
+        """Returns whether this is the manifest of the last registration."""
         return self._manifest == hashlib.sha256(manifest).hexdigest()
 
     def write(self, manifest: bytes, origin: str, seal: str, modules: Mapping[str, str]) -> None:
-        """Records the manifest, the inputs of the package, and the only seal that is valid from now on.
+        """Records the manifest, the hash of the package's inputs, and the seal, which replaces any earlier seal.
 
-        The modules add to those that are known: a name stays that of its tool, even if the server drops the tool.
+        Keeps former modules: a module name stays reserved for its tool, even if the server removes the tool.
         """
         known = {name: tool for name, tool in self.modules.items() if name not in modules}
         known.update(modules)
         known = dict(islice(known.items(), max(0, len(known) - MAX_MODULES), None))
         data = f"{hashlib.sha256(manifest).hexdigest()} {origin} {seal}\n{json.dumps(known)}\n".encode()
-        os.pwrite(self._fd, data, 0)  # first, so that no reader finds it empty
+        os.pwrite(self._fd, data, 0)  # before truncating, so that no reader finds it empty
         os.truncate(self._fd, len(data))
         self.modules = known
 
 
 @contextmanager
 def locked_registration(place: Path) -> Generator[Registration]:
-    """Opens the record of the package at a place, which is a path without links, and waits for its lock."""
+    """Waits for the lock on the record of a package, and opens the record. `place` is a path without links."""
     file = record_file(place)
     make_directory(file.parent)
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -70,7 +70,7 @@ def locked_registration(place: Path) -> Generator[Registration]:
 
 
 def current_seal(file: Path) -> str:
-    """Returns the seal of the last registration in a `record_file`, without waiting; empty if there was none."""
+    """Returns the seal of the last registration in a `record_file`, without locking; empty if there is none."""
     try:
         with file.open("rb", buffering=0) as record:
             fields = record.read(_MAX_LINE).partition(b"\n")[0].split(b" ", 2)
@@ -80,5 +80,5 @@ def current_seal(file: Path) -> str:
 
 
 def record_file(place: Path) -> Path:
-    """Returns the path of the record of the package at a place, which is a path without links."""
+    """Returns the path of a package's record. `place` is the package's path without links."""
     return state_dir() / "packages" / hashlib.sha256(os.fsencode(place)).hexdigest()

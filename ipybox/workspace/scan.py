@@ -1,10 +1,10 @@
-"""Searches a workspace at any depth for files that code in a sandbox must not read or change.
+"""Searches a workspace, at any depth, for files that code in a sandbox must not read or change.
 
-srt would expand globs, and search for protected names, only a few levels deep. A scan is always complete: 30,000
-directories take less than a second, as with ripgrep.
+srt expands globs and searches for protected names only a few levels deep. A scan is always complete: 30,000 directories
+take less than a second, as with ripgrep.
 
-Each path that is found becomes mounts of the sandbox. If srt or bubblewrap can't mount the path itself, a directory
-above it takes its place, never the workspace as a whole; a notice says so.
+Each path found becomes one or more mounts in the sandbox. If srt or bubblewrap can't mount a path, a parent directory
+below the workspace replaces it, and a notice says so.
 """
 
 import os
@@ -24,7 +24,7 @@ from ipybox.support.way_in import sandbox_file
 from ipybox.workspace.git_config import configs_with_credentials
 from ipybox.workspace.writable import is_below
 
-#: bubblewrap needs three seconds for 1,000 mounts, and nine for 2,000.
+#: Maximum number of mounts. bubblewrap needs three seconds for 1,000, and nine for 2,000.
 MAX_MOUNTS = 1500
 
 _MOST_NAMED = 5
@@ -33,45 +33,45 @@ _MOST_NOTICES = 20
 
 @dataclass
 class ScanResult:
-    """The absolute paths that a scan has found."""
+    """The absolute paths that a scan found."""
 
     #: Paths that code must not read.
     hidden: set[str] = field(default_factory=set[str])
-    #: Those of them that match the patterns in directories above the workspace.
+    #: Paths in `hidden` that are in directories above the workspace.
     above: set[str] = field(default_factory=set[str])
     #: Paths that code must not write.
     read_only: set[str] = field(default_factory=set[str])
-    #: Paths of both that stand for others in them, and are neither in the settings nor protected names.
+    #: Paths in `hidden` or `read_only` that come neither from the settings nor from protected names.
     replaced: set[str] = field(default_factory=set[str])
-    #: Sentences about what is hidden or protected in another way than people expect.
+    #: Notices about paths that are hidden or protected in unexpected ways.
     notices: list[str] = field(default_factory=list[str])
 
 
 def is_name_pattern(entry: str) -> bool:
-    """Returns whether `scan` looks for an entry of `denyRead`: `**/` and names, or a pattern for one name."""
+    """Returns whether `scan` handles an entry of `denyRead`: `**/` and names, or a pattern for one name."""
     names = entry.removeprefix("**/")
     return "**" not in names and (names != entry or ("/" not in names and re.search(r"[*?[]", names) is not None))
 
 
 def name_matchers(pattern: str) -> list[re.Pattern[str]]:
-    """Returns expressions for the names of a pattern, in upper and lower case."""
+    """Returns a case-insensitive expression for each name in a pattern."""
     names = pattern.removeprefix("**/").rstrip("/").split("/")
     return [re.compile(translate(name), re.IGNORECASE) for name in names]
 
 
 def ends_with(parts: Sequence[str], matchers: Sequence[re.Pattern[str]]) -> bool:
-    """Returns whether a path ends with names that match."""
+    """Returns whether the last names of a path match."""
     last = parts[len(parts) - len(matchers) :] if len(parts) >= len(matchers) else ()
     return len(last) == len(matchers) and all(map(re.Pattern[str].match, matchers, last))
 
 
 def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], writable: Collection[str]) -> ScanResult:
-    """Searches a workspace, and the directories above it up to the top of its repository, without following links.
+    """Searches a workspace, and its parent directories up to the repository's root, without following links.
 
     Args:
         workspace: The directory to search.
-        patterns: Patterns of names that must not be read, see `is_name_pattern`.
-        readable, writable: Absolute paths that the settings open.
+        patterns: Patterns of names to hide, see `is_name_pattern`.
+        readable, writable: Absolute paths that the settings permit to read, or write.
 
     Raises:
         SandboxError: If there are more files than a sandbox can hide or protect.
@@ -139,7 +139,7 @@ def _search(root: str, patterns: list[str], writable: Collection[str]) -> ScanRe
 
 
 def _secrets_above(root: str, top: str, patterns: Iterable[str]) -> Iterator[str]:
-    """Yields what matches patterns for any directory in those that contain the root, up to the top one."""
+    """Yields paths that match `**/` patterns in the directories above `root`, up to and including `top`."""
     matchers = [name_matchers(pattern) for pattern in patterns if pattern.startswith("**/")]
     place = root
     while place != top:
@@ -152,7 +152,7 @@ def _matching(directory: str, matchers: Sequence[re.Pattern[str]], top: str) -> 
     try:
         with os.scandir(directory) as found:
             entries = [entry for entry in found if matchers[0].match(entry.name)]
-    except OSError:  # a file, or gone; if ipybox may not search it, neither may code
+    except OSError:  # a file, or deleted; if ipybox can't search it, neither can code
         return
     for entry in entries:
         if matchers[1:]:
@@ -162,7 +162,7 @@ def _matching(directory: str, matchers: Sequence[re.Pattern[str]], top: str) -> 
 
 
 def _leads_out(entry: os.DirEntry[str], root: str) -> bool:
-    """Returns whether this is a link to a directory elsewhere, by which code could make a start hide all of `/usr`."""
+    """Returns whether this is a link to a directory elsewhere. Code could use one to have all of `/usr` hidden."""
     try:
         return entry.is_symlink() and entry.is_dir() and not is_below(real_path(entry.path), root)
     except OSError:
@@ -180,7 +180,7 @@ def _hide_config(found: ScanResult, config: str) -> None:
 
 
 def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[str]) -> None:
-    """Replaces paths that neither srt's JSON nor its list of read-only paths can express."""
+    """Replaces paths that can't be expressed in srt's settings: not UTF-8, or with wildcards."""
     directories: set[str] = set()
     for path in found.hidden | found.read_only:
         directory = _text_directory(path)
@@ -217,7 +217,7 @@ def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[s
         enough = [place for place, count in candidates.items() if count >= excess]
         if enough:
             chosen = [max(enough, key=lambda place: (place.count("/"), place))]
-        else:  # the largest directories that are not in other ones
+        else:  # the largest outermost directories
             outer = (place for place in candidates if os.path.dirname(place) not in candidates)
             chosen: list[str] = []
             for place in sorted(outer, key=lambda place: (-candidates[place], place)):
@@ -229,27 +229,27 @@ def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[s
 
 
 def _mount_points(found: ScanResult, root: str) -> set[str]:
-    """Returns the mount points of srt, which include each directory above a path, so that it can't be renamed."""
+    """Returns srt's mount points: the paths, and the directories above them, so that these can't be renamed."""
     points = found.hidden | found.read_only
     for path in [*points]:
         for place in _places_above(path, root):
             if place in points:
-                break  # as are those above
+                break  # so are its parents
             points.add(place)
     return points
 
 
 def _counts_below(points: Collection[str], root: str) -> Counter[str]:
-    """Returns how many of the mount points are below each directory."""
+    """Returns the number of mount points below each directory."""
     below: Counter[str] = Counter()
-    for path in sorted(points, key=len, reverse=True):  # the inner ones first
+    for path in sorted(points, key=len, reverse=True):  # innermost first
         if len(parent := os.path.dirname(path)) > len(root):
             below[parent] += below[path] + 1
     return below
 
 
 def _replace(found: ScanResult, directories: Collection[str], because: str) -> None:
-    """Replaces all paths that were found in directories with the outermost of these."""
+    """Replaces all paths found in these directories with the outermost of the directories."""
     outermost: list[str] = []
     for prefix in sorted(f"{directory}/" for directory in directories):
         if not outermost or not prefix.startswith(outermost[-1]):
@@ -257,7 +257,7 @@ def _replace(found: ScanResult, directories: Collection[str], because: str) -> N
     hiding: set[str] = set()
     for paths in (found.hidden, found.read_only):
         for path in [*paths]:
-            # Whatever begins with a prefix follows it in order, before all other prefixes.
+            # In sorted order, a path follows the prefix that it starts with, before any other prefix.
             prefix = outermost[bisect(outermost, f"{path}/") - 1] if outermost else ""
             if prefix and f"{path}/".startswith(prefix):
                 paths.remove(path)
@@ -272,18 +272,18 @@ def _replace(found: ScanResult, directories: Collection[str], because: str) -> N
 
 
 def _can_stand_in(directory: str, root: str, opened: Collection[str]) -> bool:
-    """Returns whether a directory can be hidden as a whole: srt would show paths again that the settings open in it."""
+    """Returns whether a directory can be hidden as a whole. If the settings open a path in it, srt would show that."""
     return directory != root and is_below(directory, root) and not any(is_below(it, directory) for it in opened)
 
 
 def _places_above(path: str, root: str) -> Iterator[str]:
-    """Yields the directories between the root and a path below it."""
+    """Yields the directories between the root and a path, from the inside out."""
     while (path := os.path.dirname(path)) != root and len(path) > len(root):
         yield path
 
 
 def _text_directory(path: str) -> str | None:
-    """Returns the innermost directory above a path whose own path is UTF-8; None if the path itself is."""
+    """Returns the innermost parent directory whose path is UTF-8; None if the path itself is UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError as exc:
@@ -300,10 +300,10 @@ def _entries(directory: str, found: ScanResult) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return list(entries)
-    except PermissionError:  # code may have removed the permission, to restore it in the next sandbox
+    except PermissionError:  # code may have removed permissions, to restore them in the next sandbox
         found.hidden.add(directory)
         found.replaced.add(directory)
         found.notices.append(f"The sandbox hides {printable(directory)} because it can't be searched for secrets.")
-    except OSError:  # gone, or too deep to be reached by its path
+    except OSError:  # deleted, or its path is too long
         pass
     return []

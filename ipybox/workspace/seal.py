@@ -1,11 +1,11 @@
 """Seals on the launch parameters of MCP servers.
 
-A generated package carries its server's parameters, and kernel code can change them. The seal is an HMAC of the
-server's name, its parameters and the directory of their registration, with a key that stays on the host:
+A generated package contains its server's parameters, and code in a kernel can change them. The seal is an HMAC of the
+server's name, its parameters and the directory where it was registered, with a key that stays on the host:
 
-    <directory, relative to that in which it was made>:<HMAC-SHA256, hexadecimal>
+    <directory, relative to the current directory at registration>:<HMAC-SHA256, hexadecimal>
 
-It is valid until something else is registered in that place under that name, because code can keep a copy of a package
+The seal is valid until the name is registered again in that directory. Otherwise, code could keep a copy of a package
 whose parameters the user has since replaced.
 """
 
@@ -20,7 +20,7 @@ from ipybox.support.state import state_dir
 from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.registrations import current_seal, record_file
 
-#: Directories in a seal's place, at most.
+#: Maximum number of directories in a seal's place.
 MAX_DEPTH = 16
 
 
@@ -30,7 +30,7 @@ def key_path() -> Path:
 
 
 def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str:
-    """Returns the seal of a server's name and parameters; placeholders are sealed unresolved.
+    """Returns the seal for a server's name and parameters; placeholders are sealed unresolved.
 
     The seal is valid for the workspace of `root_dir`, the parent directory of the server's package.
     """
@@ -46,18 +46,18 @@ def mac_of(seal: str) -> str:
 
 
 class SealVerifier:
-    """Checks whether calls name a server as it is currently registered in a workspace."""
+    """Checks whether tool calls use a server as currently registered in a workspace."""
 
     def __init__(self, workspace: Path):
         self._workspace = workspace.resolve()
-        #: The last valid seals, by the server's name: seal, parameters, and the record of the registration.
+        #: The last valid seals by server name: seal, parameters, and the registration's record.
         self._known: dict[str, tuple[str, dict[str, Any], Path]] = {}
 
     def accepts(self, server_name: str, server_params: dict[str, Any], candidate: str | None) -> bool:
-        """Returns whether `candidate` seals these parameters under this name, as they were registered last."""
+        """Returns whether `candidate` is the seal of the server's last registration, with these parameters."""
         candidate = candidate or ""
         known = self._known.get(server_name)
-        # Servers are few and calls many: the HMAC of the last call needs no second computation.
+        # There are few servers and many calls, so the HMAC of the last call is reused.
         if known is None or known[:2] != (candidate, server_params):
             place = self._sealed_place(server_name, server_params, candidate)
             if place is None:
@@ -66,12 +66,12 @@ class SealVerifier:
         return current_seal(known[2]) == candidate.rpartition(":")[2]
 
     def _sealed_place(self, server_name: str, server_params: dict[str, Any], candidate: str) -> Path | None:
-        """Returns the path of the package for which the seal was made; None if it is not in the workspace."""
+        """Returns the path of the sealed package; None if the seal is invalid or the package isn't in the workspace."""
         place, _, mac = candidate.rpartition(":")
         parts = PurePosixPath(place).parts
         if PurePosixPath(place).is_absolute() or ".." in parts or len(parts) > MAX_DEPTH:
             return None
-        # The seal may be from a directory above the workspace.
+        # The server may have been registered from a directory above the workspace.
         for start in range(len(parts) + 1):
             root = self._workspace.joinpath(*parts[start:])
             expected = _mac(server_name, server_params, root)

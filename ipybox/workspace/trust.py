@@ -1,8 +1,8 @@
-"""The trust store: the content of files of workspaces that a person has agreed to.
+"""The trust store, which records the contents of workspace files that a person has agreed to.
 
-Each agreement is a file of its own in the state directory. Its name is a hash of all that the person has agreed to, so
-that a changed file is not trusted, and that concurrent writers need no lock. Standard library only: the launcher of
-the plugins and `ipybox docker` check the trust before anything is installed.
+Each agreement is a separate file in the state directory. Its name is a hash of everything that the person agreed to, so
+a changed file isn't trusted, and concurrent writers need no lock. Standard library only: the plugins' launcher and
+`ipybox docker` check trust before anything is installed.
 """
 
 import hashlib
@@ -24,31 +24,31 @@ from ipybox.support.state import data_dir, make_directory, state_dir
 from ipybox.support.untrusted_paths import MAX_SETTINGS
 from ipybox.support.way_in import restart
 
-#: Settings of the sandbox that a workspace may contain. Code in the sandbox can't change the file, but it can create a
-#: missing one.
+#: A workspace's file of sandbox settings. Code in the sandbox can't change an existing file, but can create a missing
+#: one.
 SANDBOX_CONFIG: Final = "sandbox-config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """One agreement of a person to a file of a workspace."""
+    """A person's agreement to a workspace file."""
 
     workspace: str
     file: str
-    #: The sandbox profile with which the file was compared; empty for a file that is not about the sandbox.
+    #: The sandbox profile that the file was compared with; empty if the file isn't about the sandbox.
     profile: str
     #: The hash of the content.
     sha256: str
 
 
 class TrustStore:
-    """Remembers which files of one workspace a person trusts. The caller vouches for content with some hashes."""
+    """Remembers which files of one workspace a person trusts, and trusts content with hashes in `vouched`."""
 
     def __init__(self, workspace: Path, vouched: Collection[str] = ()):
         self.workspace = workspace.resolve()
         self._vouched = vouched
         directory = state_dir() / "trust"
-        #: The directory of agreements; None if it lies in the workspace, which could forge them.
+        #: The directory of agreements; None if it is in the workspace, where code could forge them.
         self._directory = None if directory.resolve().is_relative_to(self.workspace) else directory
 
     @property
@@ -74,7 +74,7 @@ class TrustStore:
         replace_private(self._directory / _name(agreement), json.dumps(asdict(agreement), indent=1))
 
     def agreements(self) -> list[Agreement]:
-        """Returns all agreements of the workspace."""
+        """Returns all agreements for the workspace."""
         return [agreement for _, agreement in self._stored()]
 
     def is_current(self, agreement: Agreement) -> bool:
@@ -93,13 +93,13 @@ class TrustStore:
         return [agreement for _, agreement in revoked]
 
     def command(self, profile: str = "", file: Path | None = None, program: Sequence[str] = ()) -> str:
-        """Returns the command with which a person trusts files of the workspace, in a sandbox profile.
+        """Returns the command that a person runs to trust workspace files, for a sandbox profile.
 
-        `file` is for files that `ipybox trust` does not look for by itself. `program` is the program and its first
-        arguments; by default those that run this ipybox.
+        `file` names a file that `ipybox trust` doesn't look for by default. `program` is the program and its first
+        arguments; by default, those that run this ipybox.
         """
         words = [*(program or _program()), "trust", f"--workspace={self.workspace}"]
-        if not self.can_remember:  # a container, which does not know where its workspace is on the host
+        if not self.can_remember:  # a container, which doesn't know the workspace's path on the host
             words, file = ["ipybox", "trust"], file and Path(file.name)
         words += [f"--sandbox-profile={profile}"] if profile not in ("", "default") else []
         return printable(shlex.join([*words, *([str(file)] if file else [])]))
@@ -124,16 +124,16 @@ class TrustStore:
 
 
 def read_untrusted(file: Path, workspace: Path) -> bytes:
-    """Returns the content of a file that code may have written, read once, without following links of the workspace.
+    """Reads a file that code may have written, once, without following links in the workspace.
 
-    A file that is not regular, or is larger than `MAX_SETTINGS`, is an OSError.
+    Raises an OSError if the file isn't regular, or is larger than `MAX_SETTINGS`.
     """
     with open_directory(file.parent, untrusted_root=workspace, create=False) as directory:
         return directory.read(file.name, MAX_SETTINGS)
 
 
 def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) -> str:
-    """Returns a sentence on a policy of the workspace that is not trusted."""
+    """Returns a notice about an untrusted policy in the workspace."""
     return (
         f"The workspace's {file.name} is not trusted: it can only deny tool calls, and ipybox asks about all others. "
         f"To review and apply all its rules, run `{store.command(program=program)}` in a terminal, then {restart()}."

@@ -1,6 +1,6 @@
-"""Decides which paths code in a kernel can write: all trust of the host depends on this.
+"""Decides which paths code in a kernel can write. All trust on the host depends on this.
 
-Everything that reads configuration, resolves a program, imports lazily or starts a process asks `WritablePlaces`.
+Everything that reads configuration, looks up a program, imports lazily or starts a process uses `WritablePlaces`.
 Standard library only: plugins run it from the sources.
 """
 
@@ -18,19 +18,19 @@ PACKAGE_DIR = Path(__file__).resolve().parents[1]
 
 def _python_directories() -> tuple[Path, ...]:
     directories = [Path(sys.prefix), Path(sys.base_prefix), PACKAGE_DIR]
-    # A plugin has its packages in a separate environment, and the next start trusts the Python there.
+    # A plugin's packages are in a separate environment, whose Python the next start trusts.
     if (shared := data_dir() / "environments").is_dir():
         directories.append(shared)
     return tuple(directory.resolve() for directory in directories)
 
 
-#: The directories of this Python, its environment and ipybox, and the environments of the plugins, without links, as
-#: they were when this was imported: code can replace a link that leads there. No sandbox can write them.
+#: The directories of this Python, its environment, ipybox, and the plugins' environments. Links are resolved at import
+#: time, because code may replace them later. No sandbox can write these directories.
 PYTHON_DIRECTORIES = _python_directories()
 
 
 class WriteSettings(Protocol):
-    """The part of `SandboxSettings` that says where code can write."""
+    """The part of `SandboxSettings` that defines where code can write."""
 
     @property
     def allow_write(self) -> tuple[str, ...]:
@@ -44,19 +44,19 @@ class WriteSettings(Protocol):
 
 
 class WritablePlaces:
-    """The places that code in the kernels of one workspace can write.
+    """The directories and files that code in one workspace's kernels can write.
 
     Args:
-        workspace: The workspace. All of it counts, whether code was confined to it or not, because strangers also write
-            repositories that are cloned into it.
-        settings: The settings of the sandbox, if there is one: paths in `allow_write` count as well, paths in
-            `deny_write` do not.
-        remote: Whether code runs on another machine, which confines it, too, as far as this one is concerned.
+        workspace: The workspace. All of it is considered writable, with or without a sandbox, because a cloned
+            repository may contain anything.
+        settings: The sandbox settings, if there is a sandbox. They add paths in `allow_write`, and exclude paths in
+            `deny_write`.
+        remote: Whether code runs on another machine, and so can't write elsewhere on this one.
     """
 
     def __init__(self, workspace: Path, settings: WriteSettings | None = None, *, remote: bool = False):
         self.workspace = workspace
-        #: Whether code is confined to these places. Otherwise, files in them that a person names are as good as others.
+        #: Whether code is confined to these places. If not, a file in them that a person names is as safe as any other.
         self.confined = remote or settings is not None
         allowed = () if settings is None else settings.allow_write
         denied = () if settings is None else settings.deny_write
@@ -75,21 +75,21 @@ class WritablePlaces:
         return self._roots, self._read_only
 
     def covers(self, path: Path | str) -> bool:
-        """Returns whether code can write, replace or redirect the file that a path leads to.
+        """Returns whether code can write, replace or redirect the file at a path.
 
-        A path through the workspace counts even if its target is elsewhere, because code can replace the link.
+        That includes paths through the workspace to a target elsewhere, because code can replace the link.
         """
         return self.spells(path) or self._writable(real_path(path))
 
     def spells(self, path: Path | str) -> bool:
-        """Returns whether a path leads through such a place as it is spelled. Looks at no file."""
+        """Returns whether a path, as spelled, is in a writable place. Doesn't access the file system."""
         return self._writable(os.path.abspath(path))
 
     def trusted(self, path: Path | str) -> str | None:
-        """Returns a path without links to the current target, which code can't redirect.
+        """Returns the path with its links resolved, so code can't redirect it.
 
-        None if code can write the target, or if a link of the workspace leads there, except for the directories of this
-        Python, which are trusted in spite of that.
+        Returns None if code can write the target or a link to it. This Python's own directories are trusted even
+        through such a link.
         """
         real = real_path(path)
         if self._writable(real) or (self.covers(path) and not _prefix(real).startswith(self._python)):
@@ -101,7 +101,7 @@ class WritablePlaces:
         return path.startswith(self._roots) and not path.startswith(self._read_only)
 
     def _spellings(self, entries: Iterable[str]) -> tuple[str, ...]:
-        """Returns entries of the settings as prefixes of paths, both as they are spelled and without links."""
+        """Returns settings entries as path prefixes, both as spelled and with links resolved."""
         prefixes: dict[str, None] = {}
         for entry in entries:
             path = os.path.abspath(self.workspace / os.path.expanduser(entry.removesuffix("**")))
@@ -110,10 +110,10 @@ class WritablePlaces:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Returns whether an absolute path equals a directory or lies in it, as both are spelled."""
+    """Returns whether an absolute path, as spelled, is a directory or inside it."""
     return _prefix(path).startswith(_prefix(directory))
 
 
 def _prefix(directory: str) -> str:
-    """Returns what the paths below a directory begin with, and its own with a slash at its end."""
+    """Returns the directory with a trailing slash, the prefix of all paths below it."""
     return f"{directory.rstrip('/')}/"
