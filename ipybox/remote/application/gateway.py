@@ -218,7 +218,7 @@ class EngineGateway(Gateway):
         self._job = ready.job or None
         self._started = True
         self._loss = asyncio.create_task(self._watch(self._process, link))
-        self._tasks.start(self._note_exceeded(exchange, link))
+        self._tasks.start(self._receive_exceeded(exchange, link))
         if not ready.shared:
             await self._push_first_files(ready, link)
 
@@ -243,7 +243,7 @@ class EngineGateway(Gateway):
         if link.problem is not None:
             return f"{name} can't be used: {link.problem}{printed}{process.stderr_text}"
         if link.closed.is_set():
-            text = f"{name} did not provide a node: {await process.last_words()}{printed}"
+            text = f"{name} did not provide a node: {await process.exit_report()}{printed}"
             if "No module named" in process.stderr_text:
                 text += "\nInstall ipybox on the node, for the Python in the engine's command."
             return text
@@ -277,7 +277,7 @@ class EngineGateway(Gateway):
         except StreamClosedError:
             if self._withdrawn:
                 raise GatewayError("the start of the node was cancelled") from None
-            reason = link.problem or await process.last_words()
+            reason = link.problem or await process.exit_report()
             raise GatewayError(f"the node exited during startup: {reason}") from None
         except TimeoutError:
             message = f"the node did not start its gateway within {START_TIMEOUT:g} s{process.stderr_text}"
@@ -313,7 +313,7 @@ class EngineGateway(Gateway):
                 return [printable(line) for line in answer.lines]
         return []
 
-    async def _note_exceeded(self, exchange: Exchange, link: NodeLink) -> None:
+    async def _receive_exceeded(self, exchange: Exchange, link: NodeLink) -> None:
         with contextlib.suppress(StreamClosedError):
             while True:
                 try:
@@ -328,7 +328,7 @@ class EngineGateway(Gateway):
 
     async def _watch(self, process: EngineProcess, link: NodeLink) -> str:
         await link.closed.wait()
-        reason = link.problem or await process.last_words()
+        reason = link.problem or await process.exit_report()
         if self._started:
             logger.warning("node %s of %s is lost: %s", self.node, self._engine.name, reason)
             self._report("lost", reason=reason)

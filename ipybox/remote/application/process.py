@@ -22,7 +22,7 @@ VARIABLES = (
 SLURM_PREFIX = "SLURM_"
 
 #: Seconds to wait for the exit status and the last lines of stderr after the pipes have closed.
-LAST_WORDS = 1.0
+EXIT_TIMEOUT = 1.0
 
 
 class EngineProcess:
@@ -94,13 +94,13 @@ class EngineProcess:
         if self.job is not None:
             self._waiting.forget(self.job)
 
-    async def last_words(self) -> str:
+    async def exit_report(self) -> str:
         """Waits for the exit status and the last lines of stderr, and returns both as text."""
         assert self._process is not None
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(EXIT_TIMEOUT):
                 await self._process.wait()
-                await self._stderr.settled(LAST_WORDS)
+                await self._stderr.settled(EXIT_TIMEOUT)
         status, fate = self._process.returncode, "closed its output"
         if status is not None:
             fate = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"

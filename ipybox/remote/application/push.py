@@ -84,7 +84,7 @@ class Push:
         self._sent: dict[str, dict[str, _Status]] = {}
         #: The status of the package directory when it was sent; each installation replaces the directory.
         self._packages: _Status | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._turn = asyncio.Lock()
 
     async def send(self) -> list[str]:
@@ -94,8 +94,8 @@ class Push:
             for root in (*CODE, *self._uploaded()):
                 notices += await self._try(root, self._refused)
             notices += await self._send_packages()
-            new = [notice for notice in dict.fromkeys(notices) if notice not in self._told]
-            self._told = set(notices)
+            new = [notice for notice in dict.fromkeys(notices) if notice not in self._reported]
+            self._reported = set(notices)
             return new
 
     async def read(self, path: str) -> Download:
