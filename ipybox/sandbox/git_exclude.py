@@ -113,7 +113,7 @@ def _block(key: str, names: Collection[str], prefix: str) -> bytes:
     place = b"/" if prefix == "." else b"/" + _SPECIAL.sub(rb"\\\1", os.fsencode(prefix)) + b"/"
     if b"\n" in place:
         raise ExcludeError("the workspace's path contains a line break")
-    begin, end = _marks(key)
+    begin, end = _delimiters(key)
     lines = [begin + b"; they are removed when it ends", *(place + os.fsencode(name) for name in sorted(names)), end]
     # The leading line break terminates a last line that has none.
     return b"\n" + b"".join(line + b"\n" for line in lines)
@@ -121,7 +121,7 @@ def _block(key: str, names: Collection[str], prefix: str) -> bytes:
 
 def _without_block(content: bytes, key: str, known: Collection[str]) -> bytes:
     """Returns the content without the block of a key, but keeps other lines that were inserted in the block."""
-    begin, end = _marks(key)
+    begin, end = _delimiters(key)
     own = {os.fsencode(name) for name in known}
     kept: list[bytes] = []
     inside, unended = False, 0
@@ -139,7 +139,7 @@ def _without_block(content: bytes, key: str, known: Collection[str]) -> bytes:
     return b"\n".join(kept[:unended] if unended and kept[unended:] == [b""] else kept)
 
 
-def _marks(key: str) -> tuple[bytes, bytes]:
+def _delimiters(key: str) -> tuple[bytes, bytes]:
     name = os.fsencode(key)
     return b"# ipybox " + name + b": names that a running sandbox keeps taken", b"# ipybox " + name + b": end"
 

@@ -36,26 +36,26 @@ def main(
     workspace: str, state_dir: str, private_dir: str, placeholders: dict[str, bytes | None], command: list[str]
 ) -> int:
     """Runs the command and returns its exit code, or 128+n if it was killed by signal n."""
-    taken = _Taken(workspace, state_dir, placeholders)
-    taken.take()
+    shared = _SharedPlaceholders(workspace, state_dir, placeholders)
+    shared.create()
     try:
         return _run(command)
     finally:
-        taken.release()
+        shared.release()
         # Imported late, because the import takes longer than everything before it.
         __import__("shutil").rmtree(private_dir, ignore_errors=True)
 
 
 def clean_up(workspace: str, state_dir: str, placeholders: dict[str, bytes | None]) -> None:
     """Removes placeholders left behind by a killed process, unless a sandbox is running in the workspace."""
-    taken = _Taken(workspace, state_dir, placeholders)
+    shared = _SharedPlaceholders(workspace, state_dir, placeholders)
     try:
-        taken.release()
+        shared.release()
     finally:
-        taken.close()
+        shared.close()
 
 
-class _Taken:
+class _SharedPlaceholders:
     """The placeholders shared by all sandboxes of a workspace: name and file content, or None for a directory."""
 
     def __init__(self, workspace: str, state_dir: str, placeholders: dict[str, bytes | None]):
@@ -69,7 +69,7 @@ class _Taken:
         # Shared by all workspaces, because one repository can contain several.
         self._excludes = _open_lock(f"{state_dir}/../git-exclude.lock")
 
-    def take(self) -> None:
+    def create(self) -> None:
         """Creates the missing placeholders."""
         root, placeholders = self._root, self._placeholders
         fcntl.flock(self._mutex, fcntl.LOCK_EX)
