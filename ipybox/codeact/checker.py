@@ -8,7 +8,7 @@ from pathlib import Path
 from ipybox.codeact.imported import BrokenError, importing
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, Library
 from ipybox.codeact.problem import Problem, Report, unreadable
-from ipybox.codeact.rules import gentool_problems, orphan_problems, parser_problems, stray_problems
+from ipybox.codeact.rules import gentool_problems, misplaced_problems, orphan_problems, parser_problems
 from ipybox.support.printable import printable
 
 #: Maximum number of problems shown by one call.
@@ -44,7 +44,7 @@ def inspect(workspace: Path | str = ".") -> Report:
     """Returns the numbers of saved code actions and output parsers, and all problems, sorted by file and line."""
     library = Library(workspace)
     with importing(library.workspace.root):
-        found = list(stray_problems(library))
+        found = list(misplaced_problems(library))
         gentools, parsers = list(library.gentools()), list(library.parsers())
         for name in gentools:
             found += _until_broken(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))

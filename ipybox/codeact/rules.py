@@ -191,7 +191,7 @@ def orphan_problems(tool: McpTool) -> Iterator[Problem]:
         yield at(tool.module, node, f"its parser {missing} is missing", f"write it, or remove `{node.name}` here")
 
 
-def stray_problems(library: Library) -> Iterator[Problem]:
+def misplaced_problems(library: Library) -> Iterator[Problem]:
     """Yields problems for entries of `gentools` and `mcpparse` that aren't saved code actions or parsers."""
     move = "move it into its own directory <category>/<tool>, split into __init__.py, api.py and impl.py"
     alone = {

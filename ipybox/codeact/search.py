@@ -23,13 +23,13 @@ _AS_BEGINNING = 0.7
 #: Factor for verbs: nouns count more.
 _AS_VERB = 0.8
 #: Maximum penalty for query words that a tool lacks, in proportion to their rarity.
-_NOTHING_OF_QUERY = 0.3
+_MISSING_WORDS = 0.3
 #: Factor for a tool that changes something if the query only reads.
-_UNASKED_CHANGE = 0.8
+_UNREQUESTED_CHANGE = 0.8
 #: Factor for a tool that lists, if the query contains a plural.
 _LISTS_SEVERAL = 1.04
 #: Factor for a saved code action or a tool with a parser.
-_CARED_FOR = 1.2
+_IN_USE = 1.2
 #: Minimum characters of a word that matches longer words as a prefix.
 _SHORTEST_BEGINNING = 3
 
@@ -62,7 +62,7 @@ def _relevance(worths: Sequence[float], weights: Sequence[float]) -> float:
     """Returns the weighted sum for a tool, reduced by the penalty for missing words."""
     missed = sum(weight for worth, weight in zip(worths, weights, strict=True) if not worth)
     share = missed / (sum(weights) or 1.0)
-    return sum(worth * weight for worth, weight in zip(worths, weights, strict=True)) * (1 - _NOTHING_OF_QUERY * share)
+    return sum(worth * weight for worth, weight in zip(worths, weights, strict=True)) * (1 - _MISSING_WORDS * share)
 
 
 class _Index:
@@ -83,7 +83,7 @@ class _Index:
         name = name_words(card.name.tool)
         # Some servers repeat their own name in all tool names.
         self._name = [word for word in name if word not in self._category] or name
-        self._cared_for = card.parsed is not None or card.root == GENTOOLS
+        self._in_use = card.parsed is not None or card.root == GENTOOLS
 
     def worth(self, word: str) -> float:
         """Returns the weight of a query word, or 0 if the tool lacks it."""
@@ -105,7 +105,7 @@ class _Index:
         covered = sum(stem(each) in meant or (each in READING and not asked) for each in self._name)
         emphasis = 1 + covered / max(1, len(self._name))
         if changes(self._name) and not asked:
-            emphasis *= _UNASKED_CHANGE
+            emphasis *= _UNREQUESTED_CHANGE
         elif "list" in self._name and not asked and any(word.endswith("s") for word in words):
             emphasis *= _LISTS_SEVERAL
-        return emphasis * (_CARED_FOR if self._cared_for else 1.0)
+        return emphasis * (_IN_USE if self._in_use else 1.0)
