@@ -91,6 +91,6 @@ def _distrust_reason(previous: ExistingPackage, record: Registration) -> str:
         return ""
     if previous.manifest is None:
         return f"{MANIFEST} is missing or damaged"
-    if not record.is_of(previous.contents[MANIFEST]):
+    if not record.matches(previous.contents[MANIFEST]):
         return f"{MANIFEST} was edited, or comes from another machine"
     return ""

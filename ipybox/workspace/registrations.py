@@ -38,7 +38,7 @@ class Registration:
         #: The tool of each current or former module of the package, by module name.
         self.modules: dict[str, str] = cast("dict[str, str]", modules) if isinstance(modules, dict) else {}
 
-    def is_of(self, manifest: bytes) -> bool:
+    def matches(self, manifest: bytes) -> bool:
         """Returns whether this is the manifest of the last registration."""
         return self._manifest == hashlib.sha256(manifest).hexdigest()
 

@@ -86,8 +86,8 @@ def scan(workspace: Path, patterns: Iterable[str], readable: Collection[str], wr
         found.hidden |= found.above
         for config in configs_with_credentials(str(parent / ".git")):
             _hide_config(found, config)
-    _replace_what_has_no_name(found, root, opened)
-    _replace_what_is_too_much(found, root, opened)
+    _replace_inexpressible(found, root, opened)
+    _replace_to_fit(found, root, opened)
     if (more := len(found.notices) - _MOST_NOTICES) > 0:
         found.notices[_MOST_NOTICES:] = [f"The sandbox hides or write-protects {more} more paths like these."]
     return found
@@ -179,7 +179,7 @@ def _hide_config(found: ScanResult, config: str) -> None:
     )
 
 
-def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[str]) -> None:
+def _replace_inexpressible(found: ScanResult, root: str, opened: Collection[str]) -> None:
     """Replaces paths that can't be expressed in srt's settings: not UTF-8, or with wildcards."""
     directories: set[str] = set()
     for path in found.hidden | found.read_only:
@@ -203,7 +203,7 @@ def _replace_what_has_no_name(found: ScanResult, root: str, opened: Collection[s
         )
 
 
-def _replace_what_is_too_much(found: ScanResult, root: str, opened: Collection[str]) -> None:
+def _replace_to_fit(found: ScanResult, root: str, opened: Collection[str]) -> None:
     while (excess := len(points := _mount_points(found, root)) - MAX_MOUNTS) > 0:
         candidates = {
             place: count for place, count in _counts_below(points, root).items() if _can_stand_in(place, root, opened)

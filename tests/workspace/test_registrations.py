@@ -38,7 +38,7 @@ def modules() -> dict[str, str]:
 def test_nothing_is_remembered_of_a_place_without_a_package():
     assert current_seal(record_file(PLACE)) == ""
     with locked_registration(PLACE) as registration:
-        assert not registration.is_of(b"")
+        assert not registration.matches(b"")
         assert registration.origin == ""
 
 
@@ -48,8 +48,8 @@ def test_a_registration_is_remembered_until_the_next_one():
 
     assert current_seal(record_file(PLACE)) == "seal"
     with locked_registration(PLACE) as registration:
-        assert registration.is_of(b"manifest")
-        assert not registration.is_of(b"first manifest")
+        assert registration.matches(b"manifest")
+        assert not registration.matches(b"first manifest")
         assert registration.origin == "origin"
 
 
@@ -58,7 +58,7 @@ def test_a_registration_may_have_no_origin():
 
     assert current_seal(record_file(PLACE)) == "seal"
     with locked_registration(PLACE) as registration:
-        assert registration.is_of(b"manifest")
+        assert registration.matches(b"manifest")
         assert registration.origin == ""
 
 
@@ -70,7 +70,7 @@ def test_a_damaged_record_stands_for_no_package_and_can_be_replaced(state: Path,
 
     with locked_registration(PLACE) as registration:
         assert current_seal(record_file(PLACE)).strip() == ""
-        assert not registration.is_of(b"manifest")
+        assert not registration.matches(b"manifest")
         assert registration.origin != "origin"
         registration.write(b"manifest", "origin", "new", {})
     assert current_seal(record_file(PLACE)) == "new"
