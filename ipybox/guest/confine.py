@@ -1,8 +1,8 @@
 """A second layer of confinement for sandboxed code on Linux: the gateway applies it to itself and all its kernels.
 
 The sandbox restricts files and network. This layer removes other ways around it: capabilities, other processes of the
-same user, the host's keys and unix sockets, new namespaces, and system calls that contain most kernel exploits and that
-no notebook needs. It needs no privileges. See seccomp(2), capabilities(7), keyrings(7).
+same user, the host's keys and unix sockets, new namespaces, and system calls that no notebook needs and that account
+for most kernel exploits. It needs no privileges. See seccomp(2), capabilities(7), keyrings(7).
 """
 
 import ctypes
@@ -23,32 +23,32 @@ SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 DENY, ABSENT = FAIL | errno.EPERM, FAIL | errno.ENOSYS
 
-#: Offsets in `struct seccomp_data`; of an argument, the low half (both architectures are little-endian).
+#: Offsets in `struct seccomp_data`; those of arguments are of their low half (both architectures are little-endian).
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, ARGUMENT_SIZE = 0, 4, 16, 8
-#: Names of machines, their place in the tables below, and their AUDIT_ARCH_… value.
+#: For each machine, its column in the tables below and its AUDIT_ARCH_… value.
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-#: System calls of x86_64's x32 variant have this bit in their number.
+#: Set in the system call numbers of x86_64's x32 ABI.
 X32_BIT = 0x40000000
 
-#: Operations of classic BPF (linux/filter.h): load a word of the data, return, mask it, and jumps that compare it.
+#: Classic BPF operations (linux/filter.h): load a word of the data, return, mask the word, and compare it and jump.
 LOAD, RETURN, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x20, 0x06, 0x54, 0x15, 0x35, 0x45
 
-#: System calls with their numbers on x86_64 and aarch64; first those that are called here or depend on arguments.
+#: System call numbers on x86_64 and aarch64, starting with calls that are used here or checked by their arguments.
 CLONE, CLONE3, IOCTL, SOCKET, SOCKETPAIR = (56, 220), (435, 435), (16, 29), (41, 198), (53, 199)
 CAPSET, KEYCTL, SECCOMP = (126, 91), (250, 219), (317, 277)
-#: System calls that change the process with a given id, where 0 is the caller. For other processes they fail with
-#: EPERM: sessions run as one user, so each could change the others and the gateway.
+#: System calls that change the process with a given id, where 0 is the caller. They fail with EPERM for other
+#: processes: sessions run as one user, so each could otherwise change the others and the gateway.
 PRLIMIT64, SETPRIORITY, IOPRIO_SET = (302, 261), (141, 140), (251, 30)
 SCHED_SETAFFINITY, SCHED_SETATTR, SCHED_SETSCHEDULER = (203, 122), (314, 274), (144, 119)
 FCNTL = (72, 25)
-#: System calls that set the mode of a file, and which argument is the mode; None if a machine has no such call.
+#: System calls that set a file's mode, and the index of their mode argument; None if a machine lacks the call.
 CHMOD: dict[str, tuple[tuple[int, int | None], int]] = {
     "chmod": ((90, None), 1),
     "fchmod": ((91, 52), 1),
     "fchmodat": ((268, 53), 2),
     "fchmodat2": ((452, 452), 2),
 }
-#: System calls that fail with EPERM, whatever their arguments; None if a machine has no such call.
+#: System calls that always fail with EPERM; None if a machine lacks the call.
 DENIED: dict[str, tuple[int, int | None]] = {
     # Memory, registers and descriptors of other processes: the gateway holds the link to the application.
     "ptrace": (101, 117),
@@ -56,11 +56,11 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "process_vm_writev": (311, 271),
     "kcmp": (312, 272),
     "pidfd_getfd": (438, 438),
-    # Keys belong to the user, not to a namespace: these would be the keys of the host's sessions.
+    # Keys belong to the user, not to a namespace, so these calls would reach the keys of the host's sessions.
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": KEYCTL,
-    # A new user namespace brings a full set of capabilities over everything in it, above all mounts.
+    # A new user namespace grants all capabilities over everything in it, above all mounts.
     "pivot_root": (155, 41),
     "chroot": (161, 51),
     "mount": (165, 40),
@@ -75,8 +75,8 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "open_tree_attr": (467, 467),
-    # System V and POSIX message queues, semaphores and shared memory: those of the host, as srt makes no namespace for
-    # them. Python's own are files in /dev/shm, which is the sandbox's.
+    # System V IPC and POSIX message queues would be the host's, because srt creates no IPC namespace. Python's own
+    # semaphores and shared memory are files in the sandbox's /dev/shm.
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -90,7 +90,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "msgctl": (71, 187),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
-    # A handle opens a file of a file system without a path, and so bypasses mounts.
+    # A handle opens a file without a path, and so bypasses mounts.
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     # Large or rarely used parts of the kernel with a history of exploits.
@@ -102,7 +102,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-    # Administration of the machine, and its log. Reading the clock's state (adjtimex) is allowed, setting it is not.
+    # Machine administration and the system log. Reading the clock's state (adjtimex) is allowed, setting it is not.
     "syslog": (103, 116),
     "acct": (163, 89),
     "settimeofday": (164, 170),
@@ -123,26 +123,26 @@ DENIED: dict[str, tuple[int, int | None]] = {
 
 #: CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID and -NET; clone() can't create the eighth kind, time namespaces.
 NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
-#: Both type into a terminal, as if its user did.
+#: Both inject input into a terminal as if its user had typed it.
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-#: A lease or (since Linux 6.19, also on a directory) a delegation of a file of the same user, wherever it is: until it
-#: ends, after 45 s, another program that opens the file to write waits.
+#: Leases and delegations (since Linux 6.19, also on directories) work on any file of the same user. Until one ends,
+#: after 45 s, other programs block when they open the file for writing.
 F_SETLEASE, F_SETDELEG = 1024, 1040
-#: Everything else is rarely used kernel code, or leads out: AF_UNIX to programs of the host whose sockets are
-#: in sight, AF_VSOCK from a virtual machine to its host. Pairs of AF_UNIX sockets are allowed.
+#: AF_UNIX is allowed for pairs only: other sockets could reach visible sockets of host programs. Families that are not
+#: listed are rarely used kernel code, or lead out, as AF_VSOCK does from a virtual machine to its host.
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
-#: Both ends of a pair of these are bound to each other; a datagram socket can send to any path.
+#: Types allowed for pairs, whose ends reach only each other; a datagram socket can send to any path.
 SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 5, 0xF
-#: What setpriority() and ioprio_set() call all processes of a user; their other kinds are allowed for the id 0.
+#: How setpriority() and ioprio_set() select all processes of a user; their other selectors are allowed with id 0.
 PRIO_USER, IOPRIO_WHO_USER = 2, 3
 SCHED_OTHER = 0
 
-#: Lines of /proc for a confined thread.
+#: What /proc shows for a confined thread.
 CONFINED = {"CapInh": 0, "CapPrm": 0, "CapEff": 0, "CapAmb": 0, "NoNewPrivs": 1, "Seccomp": 2}
 
 
 class Instruction(NamedTuple):
-    """An instruction of the filter; the jumps are counted in instructions after this one."""
+    """A filter instruction; jump offsets count the instructions after this one."""
 
     code: int
     value: int
@@ -152,21 +152,21 @@ class Instruction(NamedTuple):
 
 ALLOWS, DENIES = [Instruction(RETURN, ALLOW)], [Instruction(RETURN, DENY)]
 
-#: The filter's action for system calls from a number on, up to the next leaf.
+#: The first system call number to which an action applies, and the action; the next leaf ends the range.
 Leaf: TypeAlias = tuple[int, list[Instruction]]
 
 
 def confine() -> None:
     """Removes capabilities, keys and dangerous system calls from this process and its future children, permanently.
 
-    Existing threads also get the filter, but keep their capabilities and keyring; call it before any starts.
+    Existing threads also get the filter, but keep their capabilities and keyring, so call this before starting any.
 
     Raises:
-        OSError: If it fails, or fails for some threads. The process must not go on to run untrusted code.
+        OSError: If the process or one of its threads can't be confined. It must then run no untrusted code.
     """
     column = _column()
     prctl("set no_new_privs", PR_SET_NO_NEW_PRIVS, 1)
-    # Unknown to kernels without keys; denied if a filter (a container's, or this one) already does so.
+    # ENOSYS: the system has no keyrings. EPERM: a filter (a container's, or this one) already denies the call.
     join = (KEYCTL[column], KEYCTL_JOIN_SESSION_KEYRING, 0)
     system_call("leave the host's session keyring", *join, tolerated=(errno.ENOSYS, errno.EPERM))
     _drop_capabilities(CAPSET[column])
@@ -181,7 +181,7 @@ def confine() -> None:
 
 
 def protect_process() -> None:
-    """Closes /proc/PID/{mem,fd,environ,…} of this process to others of its user, until it executes a program."""
+    """Closes this process's /proc/PID/{mem,fd,environ,…} to the user's other processes, until it executes a program."""
     prctl("make this process undumpable", PR_SET_DUMPABLE, 0)
 
 
@@ -191,17 +191,17 @@ def unprotect_process() -> None:
 
 
 def program(machine: str) -> list[Instruction]:
-    """Returns the filter for a machine, as `uname -m` calls it.
+    """Returns the filter for a machine, named as by `uname -m`.
 
-    It is a binary search of about seven comparisons. Since Linux 5.11, it does not run for calls that always pass.
+    It is a binary search of about seven comparisons. Since Linux 5.11, calls that always pass skip it.
     """
     column, architecture = MACHINES[machine]
-    # Flags, requests and families have 32 bits in the kernel, so the high half of the argument does not count.
+    # The kernel reads flags, requests and families as 32 bits, so the high half of the argument doesn't matter.
     own = _if(0, IF_EQUAL, (0,), then=ALLOWS, otherwise=DENIES)
     streams = _if(1, IF_EQUAL, (SOCK_STREAM, SOCK_SEQPACKET), mask=SOCK_TYPE_MASK, then=ALLOWS, otherwise=DENIES)
     # The ordinary policy changes nothing. Libraries set it for their threads, and libzmq aborts if that fails.
     ordinary = _if(1, IF_EQUAL, (SCHED_OTHER,), then=ALLOWS, otherwise=DENIES)
-    # It may only read other processes' limits: both halves of the address of new limits are null.
+    # Other processes' limits may only be read: both halves of the pointer to new limits must be null.
     reads = _if(2.5, IF_EQUAL, (0,), then=ALLOWS, otherwise=DENIES)
     reads = _if(2, IF_EQUAL, (0,), then=reads, otherwise=DENIES)
     special: dict[tuple[int, int | None], list[Instruction]] = {
@@ -232,7 +232,7 @@ def program(machine: str) -> list[Instruction]:
     leaves.append((X32_BIT, DENIES))
 
     return [
-        # 32-bit programs have other numbers. They end here: with an error for each call they could not even exit.
+        # 32-bit programs use different numbers. Kill them: if every call failed, they could not even exit.
         Instruction(LOAD, ARCHITECTURE),
         Instruction(IF_EQUAL, architecture, if_true=1),
         Instruction(RETURN, KILL),
@@ -242,10 +242,10 @@ def program(machine: str) -> list[Instruction]:
 
 
 def privileged_modes() -> int:
-    """Returns the bits of a file's mode by which a program runs as the user or the group of this process.
+    """Returns the mode bits that make a program run as the user or group of this process (setuid, setgid).
 
-    The file is outside, too, where others could start it. Only the group of root has privileges; others share
-    directories by this bit. Of a file that is created with the bits, the first byte that is written clears them.
+    Others could run such files outside the sandbox. Setgid counts only for root: other groups have no privileges, and
+    share directories with it. If a file is created with these bits, the first write clears them.
     """
     return stat.S_ISUID | (stat.S_ISGID if os.geteuid() == 0 else 0)
 
@@ -261,7 +261,7 @@ def _column() -> int:
 
 
 def _drop_capabilities(capset: int) -> None:
-    # The bounding set needs CAP_SETPCAP. Without it no_new_privs alone keeps programs from gaining capabilities.
+    # The bounding set needs CAP_SETPCAP. Without it, no_new_privs alone keeps programs from gaining capabilities.
     for capability in range(MAX_CAPABILITIES):
         prctl("drop capabilities", PR_CAPBSET_DROP, capability, tolerated=(errno.EPERM, errno.EINVAL))
     prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
@@ -287,7 +287,7 @@ def _if(
     then: list[Instruction],
     otherwise: list[Instruction],
 ) -> list[Instruction]:
-    """Returns the test of the low half of an argument; that of its high half if the index ends in .5."""
+    """Returns a test of an argument's low half, or of its high half if the index ends in .5."""
     load = [Instruction(LOAD, FIRST_ARGUMENT + int(argument * ARGUMENT_SIZE)), Instruction(AND, mask)]
     below = len(otherwise) + len(values)
     tests = [Instruction(operation, value, if_true=below - i) for i, value in enumerate(values, 1)]
@@ -303,12 +303,12 @@ def _search(leaves: list[Leaf]) -> list[Instruction]:
 
 
 def prctl(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
-    """As `system_call`, by the function of the C library."""
+    """Calls the C library's prctl(); otherwise like `system_call`."""
     return _call("prctl", what, (*arguments, 0, 0, 0, 0)[:5], tolerated)
 
 
 def system_call(what: str, *arguments: int, tolerated: Sequence[int] = ()) -> int:
-    """Returns the result of a system call: -1 for a tolerated error; raises an OSError for others."""
+    """Returns the result of a system call, or -1 for a tolerated error; other errors raise an OSError."""
     return _call("syscall", what, arguments, tolerated)
 
 

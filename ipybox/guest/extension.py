@@ -1,4 +1,4 @@
-"""The IPython extension that sets up a kernel for code actions. It leaves nothing in the user's namespace."""
+"""The IPython extension that sets up a kernel for code actions. It adds nothing to the user's namespace."""
 
 import atexit
 import os
@@ -44,7 +44,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def finish_control_thread(shell: InteractiveShell, kernel: Any) -> None:
-    """Lets the control thread finish the request to shut down, before ipykernel's own handler stops output.
+    """Lets the control thread finish the shutdown request before ipykernel's own handler stops output.
 
     Otherwise the thread would wait ten seconds for output that never comes, and the exit would wait for the thread.
     """

@@ -1,11 +1,11 @@
 """The gateway process: a Jupyter Kernel Gateway that does not listen on any port.
 
-Its standard input is the link to the application (`ipybox.guest.protocol`): each connection of its HTTP server arrives
-there as a descriptor, and end of file tells it to end, with all its kernels. Code in the kernels reaches the
-application's tool server through a loopback port; this process gives the listening socket to the application.
+Its standard input is the link to the application (`ipybox.guest.protocol`): HTTP connections arrive over it as
+descriptors, and at end of file, the gateway exits with all its kernels. Code in the kernels reaches the application's
+tool server through a loopback port, whose listening socket this process passes to the application.
 
-In sandbox mode, it first drops privileges that it does not need. It imports the gateway while the template process,
-which it forks, imports what kernels need.
+In sandbox mode, it first drops privileges that it does not need. It forks the template process, and imports the gateway
+while the template imports what kernels need.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
 from ipybox.support.signals import reset_signals
 
-#: Names the program that the host runs for each crash; for root, bubblewrap leaves it writable.
+#: Names the program that the host runs for each crash. If the user is root, bubblewrap leaves it writable.
 CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 
 
 def take_link() -> socket.socket:
-    """Takes the link from standard input, so that no kernel inherits it."""
+    """Moves the link off standard input, so that no kernel inherits it."""
     link = socket.socket(fileno=os.dup(0))
     link.setblocking(False)
     with open(os.devnull, "rb") as devnull:
@@ -47,14 +47,14 @@ def take_environment(runtime_dir: Path) -> dict[str, str]:
     environment: dict[str, str] = json.loads(file.read_text())
     file.unlink()
     with suppress(OSError):  # there is no /proc
-        if os.readlink("/proc/self") != str(os.getpid()):  # it is that of another namespace
-            # joblib's processes would look for themselves there, and fail: it runs its jobs one by one.
+        if os.readlink("/proc/self") != str(os.getpid()):  # it belongs to another namespace
+            # joblib's processes would look themselves up there and fail. Without them, it runs its jobs one by one.
             environment.setdefault("JOBLIB_MULTIPROCESSING", "0")
     return environment
 
 
 def take_token(runtime_dir: Path) -> None:
-    """Makes this gateway demand the token in the file of the application, if there is one."""
+    """Makes the gateway require the token that the application wrote to a file, if it wrote one."""
     with suppress(FileNotFoundError):
         os.environ["KG_AUTH_TOKEN"] = (runtime_dir / TOKEN_FILE).read_text()
         (runtime_dir / TOKEN_FILE).unlink()

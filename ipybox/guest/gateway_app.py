@@ -18,7 +18,7 @@ from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.gc_pause import gc_paused
 
 with gc_paused(own=True):
-    with suppress(ImportError), placeholders():  # which another version of Jupyter may not get along with
+    with suppress(ImportError), placeholders():  # other Jupyter versions may not work with them
         import_module("kernel_gateway.gatewayapp")
     from kernel_gateway.gatewayapp import KernelGatewayApp  # pyright: ignore[reportMissingTypeStubs]
     from kernel_gateway.services.kernels.handlers import MainKernelHandler  # pyright: ignore[reportMissingTypeStubs]
@@ -29,7 +29,7 @@ with gc_paused(own=True):
 
     from ipybox.guest import provisioner
 
-#: The largest message that the gateway accepts from its client: the code of a cell, with room to spare.
+#: Maximum bytes of a message from a client: more than the code of any cell needs.
 MAX_MESSAGE_BYTES = 1 << 30
 
 
@@ -71,14 +71,14 @@ class GuestGatewayApp(KernelGatewayApp):
             self._end()
 
     def _end(self) -> None:
-        """Ends this process with all its kernels immediately, because the application is gone or requests it."""
+        """Kills all kernels and exits immediately, because the application is gone or requests it."""
         kill_descendants()
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
         os._exit(0)
 
 
 def discard_unclaimed(handler: Any) -> None:
-    """Ends a kernel that has started after its client gave up; called at the end of each request for a kernel."""
+    """Shuts down a kernel whose client disconnected before it started; called at the end of each kernel request."""
     location: str = handler._headers.get("Location", "")
     if location and handler.request.connection.stream.closed():
         cast(Any, IOLoop.current()).add_callback(
@@ -90,7 +90,7 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     """Returns the configuration of gateway and kernels."""
     config: Any = Config()
     config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
-    config.GuestGatewayApp.ws_ping_interval = 0  # a lost peer shows as end of file
+    config.GuestGatewayApp.ws_ping_interval = 0  # end of file reports a lost peer
     config.JupyterWebsocketPersonality.list_kernels = True
     config.JupyterWebsocketPersonality.env_whitelist = [
         TOKEN_VARIABLE
@@ -100,18 +100,18 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernel_manager.GuestKernelConnection"
     config.MappingKernelManager.kernel_manager_class = "ipybox.guest.kernel_manager.GuestKernelManager"
     config.MappingKernelManager.buffer_offline_messages = False
-    # Clients have time limits of their own, and then end the kernel.
+    # Clients have their own timeouts, after which they shut down the kernel.
     config.MappingKernelManager.kernel_info_timeout = 3600.0
     config.KernelManager.autorestart = False  # only the client restarts a kernel
     config.KernelManager.shutdown_wait_time = 2.0
-    # Kernel channels are files in a private directory, except where a sandbox blocks AF_UNIX; there the
-    # loopback interface is private, too.
+    # Kernel channels are sockets in a private directory. Where a sandbox blocks AF_UNIX, they are ports of its loopback
+    # interface, which is also private.
     config.KernelManager.transport = "ipc" if unix_sockets_work(runtime_dir) else "tcp"
     return config
 
 
 def unix_sockets_work(directory: str) -> bool:
-    """Tells whether this process may make AF_UNIX sockets in `directory`."""
+    """Returns whether this process may create AF_UNIX sockets in `directory`."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         try:
             with socket.socket(socket.AF_UNIX) as probe:
@@ -131,6 +131,6 @@ def run_gateway(link: socket.socket, runtime_dir: str, log_level: str) -> None:
     app.update_config(gateway_config(runtime_dir, log_level))
     run: Any = app  # its methods are not annotated
     run.initialize([])
-    # Processes that left the tree could neither be monitored nor ended with their kernel.
+    # Otherwise daemons would leave the process tree, and could not be monitored or killed with their kernel.
     adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: provisioner.running)
     run.start()

@@ -1,7 +1,7 @@
-"""Placeholders for modules that Jupyter's server imports, and that the gateway does not use.
+"""Placeholders for modules that Jupyter's server imports but the gateway does not use.
 
-These modules take more than half of the time and a third of the memory of the gateway's imports. A placeholder has the
-names that are bound while other modules are imported. Any other name loads the real module, so that a Jupyter version
+These modules account for more than half of the time and a third of the memory of the gateway's imports. A placeholder
+has the names that other modules bind when they are imported. Any other name loads the real module, so a Jupyter version
 that needs more still works.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 
 
 class Metric:
-    """A metric that is not recorded, in place of Prometheus' classes."""
+    """Replaces Prometheus' metric classes, and records nothing."""
 
     def __init__(self, *_: object, **__: object):
         pass
@@ -42,7 +42,7 @@ PLACEHOLDERS: Mapping[str, Mapping[str, object]] = {
 
 
 class Placeholder(ModuleType):
-    """Stands in for a module until a name that it lacks is needed."""
+    """Replaces a module until a name that the placeholder lacks is needed."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # the import system asks for `__path__`
@@ -53,7 +53,7 @@ class Placeholder(ModuleType):
 
 
 def placeholders() -> AbstractContextManager[None]:
-    """Puts placeholders in place of modules that other modules import in this context."""
+    """Replaces modules by placeholders while other modules are imported in this context."""
     made = {name: Placeholder(name) for name in PLACEHOLDERS}
     for name, module in made.items():
         vars(module).update(PLACEHOLDERS[name])

@@ -1,12 +1,12 @@
-"""Makes each interrupt (SIGINT) of a cell take effect.
+"""Makes interrupts (SIGINT) of a cell take effect.
 
-Python runs the handler of a signal between two of its own instructions. A signal that arrives just before a system call
-does not end that call: a cell would keep sleeping. Therefore the gateway interrupts the calls of the main thread again,
-a few times (`ipybox.guest.provisioner`). In a finalizer or a callback of a weak reference, Python only reports a
-KeyboardInterrupt: `KernelClient` sends another one.
+Python runs signal handlers between its own instructions. A signal that arrives just before a system call does not end
+that call, so a cell would keep sleeping. Therefore the gateway interrupts the main thread's calls a few more times
+(`ipybox.guest.provisioner`). In a finalizer or a weak reference's callback, Python only prints a KeyboardInterrupt, so
+`KernelClient` sends another one.
 
-In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt where it
-is: ipykernel would cancel it at its next `await`, which may never come.
+In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt right
+away; ipykernel would cancel it at its next `await`, which may never come.
 https://github.com/ipython/ipykernel/issues/1239
 
 https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers
@@ -20,22 +20,22 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-#: A signal that programs ignore by default, so that nothing else sends it. Its handler does nothing, and Python
-#: continues the system calls that it interrupts.
+#: A signal that is ignored by default and that nothing else sends. Its handler does nothing, and Python resumes the
+#: system calls that it interrupts.
 POKE = signal.SIGURG
 
-#: Flags of the code of coroutines, also of those that are generators, such as `asyncio.sleep(0)`.
+#: Code flags of coroutines, including generator-based ones such as `asyncio.sleep(0)`.
 COROUTINES = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 @contextmanager
 def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
-    """Lets an interrupt end a cell, and the task that keeps it waiting."""
+    """Makes an interrupt end a cell, and the task that keeps it waiting."""
     loop, current_task = cell.get_loop(), asyncio.current_task  # code may replace it
 
     def interrupt(_signal: int, frame: FrameType | None) -> None:
         running = current_task(loop)
-        # asyncio itself must not be interrupted anywhere: a task would be neither done nor have a next step.
+        # Never interrupt asyncio itself: that could leave a task neither done nor scheduled.
         raises = running is not None and in_coroutine(frame)
         if not raises or running is not cell:
             cell.cancel()
@@ -51,7 +51,7 @@ def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
 
 
 def in_coroutine(frame: FrameType | None) -> bool:
-    """Returns whether a frame belongs to code of a task, and not to asyncio itself."""
+    """Returns whether a frame runs a task's code, rather than asyncio itself."""
     while frame is not None:
         if frame.f_code.co_flags & COROUTINES:
             return True
@@ -60,4 +60,4 @@ def in_coroutine(frame: FrameType | None) -> bool:
 
 
 def do_nothing(*_: object) -> None:
-    """Does nothing, where a handler or a callback is expected."""
+    """Does nothing; used as a handler or callback."""

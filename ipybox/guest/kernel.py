@@ -1,10 +1,10 @@
-"""The kernel process: IPython's kernel with ipybox's extension, and nothing of the user's own configuration.
+"""The kernel process: IPython's kernel with ipybox's extension, and without the user's own configuration.
 
 Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID MEMORY_LIMIT PROCESS_LIMIT
 
-A limit of 0 means no limit. The connection file is for other programs and lists the ports only. The kernel gets its
-ports and keys, and the variables of its session, from the gateway, over a channel that no other process can read:
-standard input, or the socket on which a forked kernel gets its request (`ipybox.guest.template`).
+A limit of 0 means no limit. The connection file is for other programs and lists only the ports. The gateway sends the
+kernel its ports, keys and session variables over a channel that no other process can read: standard input, or the
+socket on which a forked kernel receives its request (`ipybox.guest.template`).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from ipybox.guest.process import close_input, die_with_parent, end_child, limit_
 from ipybox.guest.protocol import ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
 from ipybox.support.gc_pause import gc_paused
 
-# The debugger takes a fifth of the imports, opens a port, and is not offered to people who join.
+# The debugger takes a fifth of the import time, opens a port, and is not offered to people who attach.
 with gc_paused(own=True), missing("debugpy"):
     # Imported for its effect: it records that debugpy is missing.
     from ipykernel import debugger as _debugger  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -53,32 +53,32 @@ from ipybox.guest.tracebacks import MAX_TEXT, error_content
 
 logger = logging.getLogger(__name__)
 
-# Copied, because code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
+# Bound early, because code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
 encode_ascii_json = json.JSONEncoder(default=json_default).encode
-#: Bytes of the largest message that is sent, to which the gateway adds some.
+#: Maximum bytes of a message that the kernel sends; the gateway adds some.
 MAX_SENT = MAX_MESSAGE_BYTES - (1 << 16)
 
 decode_json = json.JSONDecoder().decode
 
 
 class PrivateIOPubThread(IOPubThread):
-    """Publishes output, without the loopback port on which ipykernel takes the output of forked children."""
+    """Publishes output, without the loopback port on which ipykernel receives the output of forked children."""
 
     #: Keeps copies of the last messages.
     output: KernelOutput
-    #: Makes the kernel's messages.
+    #: The session that creates the kernel's messages.
     kernel_session: Any
-    #: Called without arguments for each message that no stream has buffered.
+    #: Called without arguments for each message that is not buffered stream output.
     on_output: Callable[[], None] = staticmethod(do_nothing)
 
     def start(self) -> None:
-        """Starts the thread, which opens its socket now: later, code may have used up all descriptors."""
+        """Starts the thread and opens its socket now, before code can use up all descriptors."""
         cast(Any, super()).start()
         cast(Any, self).schedule(lambda: cast(Any, self)._event_pipe)
 
     def send_multipart(self, *args: Any, **kwargs: Any) -> None:
-        """Sends a message from any thread; streams use this one, where it has been sent when this returns."""
+        """Sends a message. In this thread, which streams use, it has been sent when this returns."""
         if threading.current_thread() is cast(Any, self).thread:
             self._really_send(*args, **kwargs)
         else:
@@ -96,7 +96,7 @@ class PrivateIOPubThread(IOPubThread):
             cast(Any, super())._really_send(msg, *args, **kwargs)
 
     def _instead(self, msg: list[bytes], size: int) -> list[bytes]:
-        """Returns what is sent in place of a message that would end the connection to the kernel."""
+        """Returns the notice to send instead of a message that is too large for the connection."""
         parent = msg[msg.index(DELIM) + 3]
         text = f"a display of {size >> 20} MiB was discarded here: it exceeds the message size limit\n"
         message = self.kernel_session.msg("stream", {"name": "stderr", "text": text}, parent=unpack_json(parent))
@@ -108,7 +108,7 @@ class GuestKernel(IPythonKernel):
 
     shell_class = Type(ZMQInteractiveShell)
     compiler_class = Type(GuestCompiler)
-    #: What to set before the code of the current request runs, and the data of its variables.
+    #: What to set before the current request's code runs, and the data of its variables.
     _inputs: tuple[dict[str, Any], list[Any]] | None = None
 
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class GuestKernel(IPythonKernel):
         try:
             reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
             shell.update_widgets()
-            # The code did not raise, but showing its value did; or the text of the exception is too long.
+            # Displaying the value raised, although the code did not; or the exception's text is too long.
             if reply.get("ename") == "NoneType" or len(reply.get("evalue", "")) > MAX_TEXT:
                 reply |= shell.shown or {}
             return reply
@@ -141,7 +141,7 @@ class GuestKernel(IPythonKernel):
             set_variables(self.shell, inputs[VARIABLES], buffers)
         except VariableError as error:
             return error_content(error)
-        del buffers  # else their memory is in use until the cell ends
+        del buffers  # frees their memory before the cell runs
         with environment(inputs[ENVIRONMENT]):
             return await execute()
 
@@ -169,11 +169,11 @@ class GuestKernel(IPythonKernel):
         kernel.session.send(stream, "execute_reply", content, parent, ident=ident, buffers=buffers)
 
     def _process_children(self) -> list[Any]:
-        """Returns the processes to end at the shutdown; ipykernel looks for them on all of the machine."""
+        """Returns the processes to end at shutdown; ipykernel would search the whole machine for them."""
         return cast(Any, super())._process_children() if strays.has_children() else []
 
     async def dispatch_shell(self, msg: Any, /, *args: Any, **kwargs: Any) -> None:
-        """Handles a request; whatever happens, the last message is that the kernel is idle."""
+        """Handles a request, and reports that the kernel is idle even if that fails."""
         try:
             await cast(Any, super()).dispatch_shell(msg, *args, **kwargs)
         except BaseException:
@@ -182,27 +182,27 @@ class GuestKernel(IPythonKernel):
 
 
 class GuestProfileDir(ProfileDir):
-    """The directory of IPython's own files: no other directories are made in it, because nothing reads them."""
+    """IPython's profile directory, without its usual subdirectories, which nothing reads."""
 
     def _mkdir(self, path: str, mode: int | None = None) -> bool:
         return False
 
 
 class GuestKernelApp(IPKernelApp):
-    """Runs the kernel until it is shut down, whatever tasks of user code do."""
+    """Runs the kernel until it is shut down, whatever user code's tasks do."""
 
-    #: The ports, and the keys of messages, from the gateway.
+    #: The ports and message keys, from the gateway.
     connection: dict[str, Any]
     outstream_class = DottedObjectName("ipybox.guest.streams.GuestOutStream")
     output: KernelOutput
-    #: What the gateway sends when a session uses this kernel.
+    #: Carries the session's variables, which the gateway sends when a session uses this kernel.
     session_stream: BinaryIO
 
     def init_connection_file(self) -> None:
-        """Sets ports and keys, without the file: kernels of other sessions can read and write that one.
+        """Sets ports and keys without reading the file, which other sessions' kernels can write.
 
         Raises:
-            ValueError: If there is no key: the kernel would run code for anybody.
+            ValueError: If there is no key: the kernel would run anybody's code.
         """
         if not self.connection["key"]:
             raise ValueError("the gateway sent no key")
@@ -212,46 +212,46 @@ class GuestKernelApp(IPKernelApp):
         """Writes nothing: the file must not contain the keys."""
 
     def init_profile_dir(self) -> None:
-        """Makes the directory of IPython's own files, which is new in each kernel."""
+        """Sets the profile directory, which is new for each kernel."""
         self.profile_dir = GuestProfileDir(location=os.path.join(cast(Any, self).ipython_dir, "profile_default"))
 
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
         """Loads no configuration, which code of another session could have written."""
 
     def _run_startup_files(self) -> None:
-        """Runs only the file that the environment names: code of another session could have written all others."""
+        """Runs only the file that PYTHONSTARTUP names: another session's code could have written all others."""
         if startup := os.environ.get("PYTHONSTARTUP"):
             cast(Any, self)._exec_file(startup)
 
     def init_iopub(self, context: Any) -> None:
-        """Opens the socket for output, which drops no messages if the reader is slow, as ZeroMQ does by default.
+        """Opens the output socket. Unlike ZeroMQ's default, it drops no messages if the reader is slow.
 
         https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
         """
         context.sndhwm = 0
-        context.xpub_verbose = 1  # else ipykernel welcomes only the first client, and the next ones would wait
+        context.xpub_verbose = 1  # else ipykernel welcomes only the first client, and later ones would wait
         PrivateIOPubThread.output, PrivateIOPubThread.kernel_session = self.output, self.session
         cast(Any, super()).init_iopub(context)
 
     def init_extensions(self) -> None:
-        """Loads ipybox's extension when a session uses this kernel. Nothing has read a message before."""
+        """Loads ipybox's extension once a session uses this kernel. No message is read before that."""
         with self.session_stream as stream:
             os.environ.update(json.loads(read_line(stream)))
         importlib.invalidate_caches()  # packages may have been installed since
         cast(Any, super()).init_extensions()
 
     def start(self) -> None:
-        """Runs the kernel; a forked child, which returns here when its code awaits, ends."""
+        """Runs the kernel. A forked child that returns here, because its code awaits, is terminated."""
         app, process, loop = cast(Any, self), os.getpid(), IOLoop.current()
         os.register_at_fork(after_in_child=loop.stop)
         if app.poller is not None:
             app.poller.start()
         app.kernel.start()
-        while not app.kernel.shell.exit_now:  # code can stop the loop, too
+        while not app.kernel.shell.exit_now:  # code can also stop the loop
             try:
                 loop.start()
             except (KeyboardInterrupt, SystemExit):
-                # asyncio lets these through from a task, which has then ended: the loop continues.
+                # asyncio lets these escape from a task, which has then ended. Continue the loop.
                 # https://docs.python.org/3/library/asyncio-task.html#asyncio.Task
                 logger.debug("a task ended with an exception that asyncio lets through", exc_info=True)
             if os.getpid() != process:
@@ -262,7 +262,7 @@ class GuestKernelApp(IPKernelApp):
 def pack_json(message: object) -> bytes:
     """Returns a message part as JSON, even if its text contains a lone surrogate, which UTF-8 can't encode.
 
-    NaN and the like become text. jupyter_client does the same, but with a warning, which would be output of the cell.
+    NaN and the like become text. jupyter_client does the same, but warns in the cell's output.
     """
     try:
         text = encode_json(message)
@@ -302,14 +302,14 @@ def read_line(stream: BinaryIO) -> bytes:
 
 
 def main(connection: dict[str, Any], output: KernelOutput, session_stream: BinaryIO) -> None:
-    """Runs the kernel until it is shut down or its gateway ends; the arguments are those of `GuestKernelApp`."""
+    """Runs the kernel until it is shut down or its gateway ends; the arguments are attributes of `GuestKernelApp`."""
     connection_file, parent_pid, memory, processes = sys.argv[1:]
     die_with_parent(int(parent_pid))
     isolate_process()
     limit_process(memory=int(memory) or None, processes=int(processes) or None)
-    # IPython recommends `exit` even where `exit` ended the cell.
+    # IPython recommends `exit` even to cells that called it.
     warnings.filterwarnings("ignore", message="To exit: use")
-    # An interrupt may come between the call of this coroutine and its first step: the cell's error says enough.
+    # An interrupt may arrive between calling this coroutine and its first step; the cell's error is enough.
     warnings.filterwarnings("ignore", message=r"coroutine '\w+\.run_cell_async' was never awaited")
     cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
@@ -324,7 +324,7 @@ def main(connection: dict[str, Any], output: KernelOutput, session_stream: Binar
 
 
 def main_of_program() -> None:
-    """Runs a kernel whose standard input is the socket on which a forked one gets its request."""
+    """Runs a kernel as a program, whose standard input replaces the socket of a forked kernel."""
     with socket.socket(fileno=os.dup(0)) as channel:
         output = KernelOutput(channel)
         stream = channel.makefile("rb")

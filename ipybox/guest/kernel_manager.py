@@ -1,8 +1,8 @@
-"""Kernels as the gateway manages them: monitored without polling, and restarted by their clients only.
+"""The gateway's kernels: monitored without polling, and restarted only by their clients.
 
-Jupyter's own manager polls its kernels every three seconds, and restarts a dead one silently, without its set-up. Here
-a thread waits for each kernel process (`ipybox.guest.provisioner`). If it ends on its own, every WebSocket of the
-kernel gets `status: dead` immediately.
+Jupyter's own manager polls its kernels every three seconds, and silently restarts a dead one, without its setup. Here a
+thread waits for each kernel process (`ipybox.guest.provisioner`). If the process ends on its own, all WebSockets of the
+kernel receive `status: dead` immediately.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 #: Milliseconds between attempts to connect to a kernel.
 RECONNECT_MILLISECONDS = 5
 
-#: What starts the kernel of a request: each request has its own task, and so its own context.
+#: Starts the kernel of the current request. Each request has its own task, and so its own context.
 _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 
 
@@ -51,41 +51,41 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     #: Limits of each process of a kernel, and of their number; see `ipybox.guest.process.limit_process`.
     memory_limit: ClassVar[int | None] = None
     process_limit: ClassVar[int | None] = None
-    #: The process that kernels are forked off; None where each is a new process.
+    #: The process that kernels are forked from; None if each is a new program.
     template: ClassVar[KernelTemplate | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
-        #: How the kernel process has ended on its own, and what output it has left.
+        #: How the kernel process ended, if it ended on its own, and the output that it left behind.
         self.exit: ExitStatus | None = None
         self.remains = Remains([], {})
-        #: Whether it waits for its session.
+        #: Whether the kernel is spare, without a session.
         self.spare = False
-        # Output waits here instead of being dropped.
+        # Queues output instead of dropping it.
         cast(Any, self).context.rcvhwm = 0
-        # A kernel that starts may not listen yet. ZeroMQ would try again after 100 ms, as long as a start takes.
+        # A starting kernel may not listen yet. ZeroMQ would retry after 100 ms, which is as long as a start takes.
         cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
-        if self.transport == "tcp":  # the loopback interface is that of all sessions in the sandbox
+        if self.transport == "tcp":  # all sessions in the sandbox share the loopback interface
             self.curve_publickey, self.curve_secretkey = zmq.curve_keypair()
         file = Path(cast(Any, self).connection_file)
-        #: The directory of this kernel alone, which is removed at its end.
+        #: The directory of this kernel alone, removed when the kernel ends.
         self.directory = file.parent / file.name.removeprefix("kernel-")[:8]
         self.connection_file = str(self.directory / file.name)
 
     @property
     def is_current(self) -> bool:
-        """Whether the kernel runs, and is as one that would be started now."""
+        """Whether the kernel is running and up to date."""
         return isinstance(self.provisioner, KernelProvisioner) and self.provisioner.is_current
 
     async def hand_over(self, environment: dict[str, str] | None) -> None:
-        """Lets a spare kernel go on as that of a session, with the environment of `start_kernel`."""
+        """Assigns a spare kernel to a session, with the environment of `start_kernel`."""
         assert isinstance(self.provisioner, KernelProvisioner)
         self.spare = False
         await self.provisioner.hand_over(own_variables(environment))
 
     def write_connection_file(self, **kwargs: Any) -> None:
-        """Chooses the ports, and writes them to the file, without keys: code of other sessions can read it."""
+        """Chooses ports and writes them to the file, without keys, because other sessions' code can read it."""
         self.directory.mkdir(mode=0o700)
         manager: Any = self  # its attributes are not annotated
         info: dict[str, Any] = {"transport": self.transport, "ip": manager.ip}
@@ -97,14 +97,14 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     def _ip_default(self) -> str:
         if self.transport != "ipc":
-            return "127.0.0.1"  # Jupyter would look for all addresses of this machine, with psutil
-        # Paths of sockets must be short (`ipybox.support.scratch`), and Jupyter's own name has 50 characters.
+            return "127.0.0.1"  # Jupyter would look up all addresses of this machine with psutil
+        # Socket paths must be short (`ipybox.support.scratch`), and Jupyter's own name has 50 characters.
         return str(self.directory / "c")
 
     def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
         """Returns the command line of our kernel, whatever the kernel spec says.
 
-        `-P` keeps modules of the working directory from standing in for those that the kernel starts with.
+        `-P` keeps modules in the working directory from shadowing those that the kernel imports.
         """
         limits = [str(limit or 0) for limit in (self.memory_limit, self.process_limit)]
         return [sys.executable, "-P", "-m", "ipybox.guest.kernel", self.connection_file, str(os.getpid()), *limits]
@@ -112,8 +112,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     async def _async_pre_start_kernel(self, *, spare: bool = False, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
         self.spare = spare
         if self.provisioner is None:
-            # The traits of the manager that the provisioner needs have no types.
-            # The kernel spec is an empty one: a file could name variables, and code of another session could write it.
+            # The manager's traits are not annotated. The kernel spec is empty: another session's code could write a
+            # file.
             traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": KernelSpec()}
             self.provisioner = KernelProvisioner(parent=self, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
@@ -122,21 +122,21 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         own = {strays.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
         variables, kwargs["env"] = own_variables(kwargs["env"]), self.environment | own
         assert isinstance(self.provisioner, KernelProvisioner)
-        await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would compare the file with the keys
+        await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would check the file's keys
         if not self.spare:
             await self.provisioner.hand_over(variables)
 
     async def _async_post_start_kernel(self, **kwargs: Any) -> None:
-        """Makes no connection for a later request to shut down.
+        """Opens no connection for a later shutdown request, unlike Jupyter.
 
-        It may arrive when code has used up all descriptors, and ZeroMQ ends a process that can't accept one.
+        It may arrive when code has used up all descriptors, and ZeroMQ aborts a process that can't accept it.
         https://github.com/zeromq/libzmq/blob/master/src/ipc_listener.cpp
         """
         assert self.provisioner is not None
         await self.provisioner.post_launch(**kwargs)
 
     async def _async_wait(self, pollinterval: float = 0.1) -> None:
-        """Waits until the kernel process has ended; Jupyter looks every 0.1 s."""
+        """Waits until the kernel process has ended; Jupyter polls every 0.1 s."""
         if self.has_kernel:
             await cast(KernelProvisioner, self.provisioner).ended()
 
@@ -153,7 +153,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
             self._dead_callbacks.remove(callback)
 
     def kernel_ended(self, exit_status: ExitStatus, output: LastOutput) -> None:
-        """Tells listeners how the kernel process has ended, unless that was requested."""
+        """Records how the kernel process ended and notifies listeners, unless a shutdown was requested."""
         if self.shutting_down:
             return
         self.exit, self.remains = exit_status, output.read()
@@ -162,14 +162,14 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
 
 def own_variables(environment: dict[str, str] | None) -> dict[str, str]:
-    """Returns what Jupyter has added to the environment of this process for a kernel."""
+    """Returns the variables that Jupyter added to this process's environment for a kernel."""
     return {name: value for name, value in (environment or {}).items() if os.environ.get(name) != value}
 
 
 class GuestKernelConnection(ZMQChannelsWebsocketConnection):
-    """A client's WebSocket to a kernel, which reports a dead kernel immediately; Jupyter's waits a minute for it."""
+    """A client's WebSocket to a kernel. It reports a dead kernel immediately; Jupyter's own waits a minute."""
 
-    #: The third part of the last message on the IOPub channel, its signature.
+    #: The signature (third part) of the last message on the IOPub channel.
     _last: bytes | None = None
 
     def create_stream(self) -> None:
@@ -186,18 +186,18 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         cast(Any, super()).handle_incoming_message(incoming_msg)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
-        """Passes a message of the kernel to the client."""
+        """Passes a message from the kernel to the client."""
         cast(GuestMultiKernelManager, self.multi_kernel_manager).note_activity()
         if stream.channel == "iopub" and len(outgoing_msg) > 2:
             self._last = outgoing_msg[2]
         cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
 
     def on_restart_failed(self) -> None:
-        """Reports that the kernel has died, after all output that it has left."""
+        """Reports that the kernel has died, after the output that it left behind."""
         manager = cast(GuestKernelManager, self.kernel_manager)
         try:
             self._pass_on(manager.remains)
-        except Exception:  # whatever code has left: its end must be reported
+        except Exception:  # whatever code left behind, the kernel's death must be reported
             logger.debug("can't pass on a kernel's last output", exc_info=True)
         self._report("status", {"execution_state": "dead", EXIT: manager.exit})
 
@@ -222,16 +222,16 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         """Waits until the kernel answers.
 
         Raises:
-            HTTPError: If its process has ended: 410, because it will not come back.
+            HTTPError: 410 if its process has ended, because it won't be restarted.
         """
         if not await self._unless_dead(cast(Any, super()).prepare()):
             raise HTTPError(410, reason="Kernel Died")
 
     def nudge(self) -> asyncio.Future[Any]:
-        """Returns a future that is done when the kernel's output arrives, or the kernel has died.
+        """Returns a future that completes when the kernel's output arrives or the kernel has died.
 
-        Jupyter's opens two more connections to ask the kernel again, which has answered `prepare`. ipykernel sends a
-        message to each new subscriber.
+        Jupyter queries the kernel over two more connections, although it has answered `prepare`. The message that
+        ipykernel sends to each new subscriber is enough.
         """
         return asyncio.ensure_future(self._subscribed())
 
@@ -265,12 +265,12 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
 
 
 class GuestMultiKernelManager(SeedingMappingKernelManager):
-    """The kernels of the gateway, which can start concurrently, and whose activity is not monitored.
+    """The gateway's kernels, which can start concurrently. Their activity is not monitored.
 
-    Jupyter's own manager takes a second copy of all output to measure how long a kernel has been idle.
+    Jupyter's own manager receives a second copy of all output to measure how long a kernel has been idle.
     """
 
-    #: Whether to keep a spare kernel, where kernels are forked.
+    #: Whether to keep a spare kernel if kernels are forked.
     keep_spare: ClassVar[bool] = False
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -279,17 +279,17 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         self.spare = Spare(self._make_spare, self._discard) if keeps else None
 
     def note_activity(self) -> None:
-        """Notes a start of a kernel, or a message, which no spare kernel may delay."""
+        """Records a kernel start or a message, which starting a spare kernel must not delay."""
         if self.spare is not None:
             self.spare.note_activity()
 
     def list_kernels(self) -> list[dict[str, Any]]:
-        """Returns the kernels of sessions."""
+        """Returns the kernels of sessions, without a spare one."""
         models: list[dict[str, Any]] = cast(Any, super()).list_kernels()
         return [model for model in models if not cast(GuestKernelManager, self.get_kernel(model["id"])).spare]
 
     def kernel_model(self, kernel_id: str) -> dict[str, Any]:
-        """Returns the description of a kernel, with the modules that are not preloaded."""
+        """Returns the description of a kernel, including the modules that are not preloaded."""
         model: dict[str, Any] = cast(Any, super()).kernel_model(kernel_id)
         template = GuestKernelManager.template
         return model if template is None else model | {NOT_PRELOADED: template.not_preloaded}
@@ -324,15 +324,16 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
     def _set_start_kernel(self, start: Callable[..., Any]) -> None:
         _start_kernel.set(start)
 
-    # The gateway's handler replaces this attribute while a kernel with its own variables starts. Kernels that start at
-    # the same time would get each other's. https://github.com/jupyter-server/kernel_gateway/pull/133
+    # The gateway's handler replaces this attribute while a kernel with its own variables starts, so kernels that start
+    # concurrently would get each other's.
+    # https://github.com/jupyter-server/kernel_gateway/pull/133
     start_kernel: Any = property(_get_start_kernel, _set_start_kernel)
 
     def _handle_kernel_died(self, kernel_id: str) -> None:
-        """Leaves a dead kernel to its client; otherwise the manager would forget it, even during its start."""
+        """Keeps a dead kernel for its client; Jupyter would remove it, even during its start."""
 
     def start_watching_activity(self, kernel_id: str) -> None:
-        """Notes that the kernel has started, and no activity after that."""
+        """Records that the kernel has started; later activity is not recorded."""
         kernel: Any = self.get_kernel(kernel_id)
         kernel.reason = ""
         kernel.last_activity = datetime.now(UTC)

@@ -1,11 +1,11 @@
 """Restricts where sandboxed code on Linux can open files for writing, in addition to the sandbox's mounts.
 
-Through a read-only mount, code can open an existing named pipe for writing, and so reach the program of the host that
-reads there. Landlock checks only the path: pipes, sockets and memfds without one are not restricted.
+Even on a read-only mount, code can open an existing named pipe for writing, and so reach the host program that reads
+it. Landlock checks only paths: pipes, sockets and memfds without one are not restricted.
 
 It also closes /proc, where code could change the settings of other processes, such as oom_score_adj. For a root user,
 bubblewrap leaves even /proc/sys writable: settings such as core_pattern name programs that the operating system runs
-outside of all sandboxes.
+outside of any sandbox.
 
 Like `ipybox.guest.confine`, it needs no privileges, can't be removed, and children inherit it. See landlock(7).
 """
@@ -23,26 +23,26 @@ from ipybox.guest.confine import prctl, system_call
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
 PR_GET_NO_NEW_PRIVS = 39
-#: Rights (LANDLOCK_ACCESS_FS_…): to open for writing, to rename or link into another directory, to cut by name.
+#: Rights (LANDLOCK_ACCESS_FS_…): to open for writing, to rename or link into another directory, to truncate by path.
 WRITE_FILE, REFER, TRUNCATE = 1 << 1, 1 << 13, 1 << 14
-#: Abstract unix sockets and signals of processes outside of this restriction.
+#: Blocks abstract unix sockets of processes outside this domain, and signals to these processes.
 SCOPES = 1 << 0 | 1 << 1
-#: The versions of Landlock that know REFER, TRUNCATE and scopes: of Linux 5.19, 6.2 and 6.12.
+#: The Landlock versions that introduced REFER, TRUNCATE and scopes, in Linux 5.19, 6.2 and 6.12.
 ABI_REFER, ABI_TRUNCATE, ABI_SCOPES = 2, 3, 6
 
-#: Paths that every program writes: devices, terminals and shared memory, of which a sandbox has its own. /dev/fd leads
-#: to /proc, but there the path of the open file counts.
+#: What every program may write: devices, terminals and shared memory, all of them the sandbox's own. /dev/fd leads to
+#: /proc, but Landlock then checks the path of the open file.
 DEVICES = "/dev"
 
 
 def restrict_writes(writable: Sequence[str]) -> bool:
-    """Lets this process and its children open only these files and directories, and devices, for writing.
+    """Keeps this process and its children from opening any files for writing but these, and devices.
 
-    Paths that don't exist, or are mounted read-only, are skipped. `confine()` must have been called before.
+    Paths that don't exist, or are mounted read-only, are skipped. Call `confine()` first.
 
     Returns:
-        Whether it is restricted; False without Landlock, or with version 1, which would keep files from being moved
-        between directories.
+        Whether the process is restricted; False without Landlock, or with version 1, which would keep files from being
+        moved between directories.
 
     Raises:
         OSError: If it fails. The process must not go on to run untrusted code.
@@ -58,13 +58,13 @@ def is_available() -> bool:
 
 
 def isolate_process() -> bool:
-    """Keeps this process and its children from reading the memory, environment or descriptors of others but their
-    children, and from sending them signals.
+    """Keeps this process and its children from reading the memory, environment or descriptors of other processes, and
+    from sending them signals.
 
-    Without `no_new_privs`, which a sandbox sets, nothing changes: programs such as sudo would stop working.
+    Does nothing without `no_new_privs`, which a sandbox sets: programs such as sudo would stop working.
 
     Returns:
-        Whether it is isolated; False also without Landlock, or with version 1.
+        Whether the process is isolated; False also without Landlock, or with version 1.
 
     Raises:
         OSError: If it fails. The process must not go on to run untrusted code.
@@ -88,7 +88,7 @@ def _enter_domain(abi: int, rights: int, paths: Sequence[str]) -> bool:
         raise OSError(errno.EBUSY, f"can't use Landlock: the process has {len(threads)} threads instead of one")
 
     scopes = SCOPES if abi >= ABI_SCOPES else 0
-    # Older versions take the longer structure if the unknown fields are zero.
+    # Older versions accept the longer structure if the unknown fields are zero.
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", rights | REFER, 0, scopes), 24)
     ruleset = system_call("make a ruleset", CREATE_RULESET, ctypes.addressof(attributes), len(attributes), 0)
     try:
@@ -104,7 +104,7 @@ def _enter_domain(abi: int, rights: int, paths: Sequence[str]) -> bool:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         file = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # out of reach for what runs here, too
+    except OSError:  # code in this process can't open it either
         return
     try:
         if rights == REFER or not os.fstatvfs(file).f_flag & os.ST_RDONLY:

@@ -1,12 +1,12 @@
-"""The last output of a kernel, kept where it outlives the kernel's process.
+"""The last output of a kernel, kept where it survives the kernel process.
 
-What code has flushed is in a thread of ZeroMQ for a moment, and what others write to its stdout and stderr is in
-pipes. If the kernel ends then, this would be lost, often with the reason of the end. Therefore the gateway makes the
-pipes, and a file in memory for copies of the last messages, and reads them when the kernel has died.
+Flushed output spends a moment in a ZeroMQ thread, and what other programs write to the kernel's stdout and stderr is in
+pipes. If the kernel ends at that moment, this output would be lost, often with the reason why it ended. Therefore the
+gateway creates the pipes, and an in-memory file for copies of the last messages, and reads them when the kernel has
+died.
 
-The file has two halves. When one is full, the next messages replace those of the other one. After the halves, there is
-room for what leaves a pipe: a single system call moves it there, so that it is in the pipe or in the file whenever the
-process ends.
+The file has two halves. When one is full, new messages replace those in the other. Data from a pipe goes to the space
+after the halves: a single system call moves it there, so it is always either in the pipe or in the file.
 """
 
 import mmap
@@ -23,26 +23,26 @@ from dataclasses import dataclass
 #: Bytes of each half.
 HALF = 1 << 17
 
-#: A pipe holds no more.
+#: The capacity of a pipe.
 _PIPE_BYTES = 1 << 16
 STREAMS = ("stdout", "stderr")
 
-#: The half in use, and the bytes used of both; the number of the stream, from 1, whose pipe is being read, or 0.
+#: The half in use, the bytes used in each, and the number (from 1) of the stream whose pipe is being read, or 0.
 _HEAD = struct.Struct("<4Q")
 _COUNT = struct.Struct("<I")
 
-#: Where the file has what leaves a pipe, before zeros, and where it ends.
+#: The offset of the data from a pipe, which zeros follow, and the size of the file.
 _MOVED = _HEAD.size + 2 * HALF
 _SIZE = _MOVED + _PIPE_BYTES
 
 _MESSAGE = b"o"
 _DESCRIPTORS = 1 + 2 * len(STREAMS)
 
-#: A message with more bytes is not kept whole, but as the parts that identify it: topic, delimiter and signature.
+#: Of a larger message, only the parts that identify it are kept: topic, delimiter and signature.
 MAX_MESSAGE = HALF - (1 << 12)
 PARTS = 3
 
-#: In place of a topic, for what was read from a descriptor.
+#: Replaces the topic for data that was read from a descriptor.
 _READ = b"read"
 
 #: The parts of a message as the kernel sent it.
@@ -50,7 +50,7 @@ Frames = Sequence[bytes]
 
 
 class KernelOutput:
-    """The kernel's end."""
+    """The kernel's side of the last output."""
 
     def __init__(self, channel: socket.socket):
         """Receives the descriptors; ends this process if the gateway has ended."""
@@ -60,7 +60,7 @@ class KernelOutput:
         for fd in fds:
             os.set_inheritable(fd, False)
         file, *ends = fds
-        #: The ends of the pipe of each stream, to read and to write.
+        #: The read and write ends of each stream's pipe.
         self.pipes: dict[str, tuple[int, int]] = dict(
             zip(STREAMS, zip(ends[::2], ends[1::2], strict=True), strict=True)
         )
@@ -111,19 +111,19 @@ class KernelOutput:
 class Remains:
     """What a dead kernel left behind. All of it is as untrusted as other output."""
 
-    #: Its last messages, which may have arrived.
+    #: Its last messages, some of which may have arrived.
     messages: list[list[bytes]]
-    #: By the name of the stream, what was written to its descriptor, and is in no message.
+    #: By stream name, the text that was written to the stream's descriptor and is in no message.
     texts: dict[str, str]
 
     def after(self, last: bytes | None) -> list[list[bytes]]:
-        """Returns the messages after the one with this third part, which is different in each message."""
+        """Returns the messages after the one with this signature (third part), which is unique."""
         place = next((i for i, message in enumerate(self.messages) if message[2] == last), -1)
         return [message for message in self.messages[place + 1 :] if len(message) > PARTS]
 
 
 class LastOutput:
-    """The gateway's end, from before the start of the kernel until it has died."""
+    """The gateway's side of the last output, from before the kernel starts until it has died."""
 
     def __init__(self) -> None:
         self._fds: list[int] = []
@@ -137,7 +137,7 @@ class LastOutput:
             raise
 
     def send(self, channel: socket.socket) -> None:
-        """Sends the descriptors to the kernel; this process then keeps only the ends to read."""
+        """Sends the descriptors to the kernel; this process then keeps only the file and the read ends."""
         socket.send_fds(channel, [_MESSAGE], self._fds)
         for fd in self._fds[2::2]:
             os.close(fd)
@@ -195,7 +195,7 @@ def _messages(data: bytes) -> Iterator[list[bytes]]:
 
 
 def _parsed(rest: memoryview) -> Iterator[list[bytes]]:
-    """Yields the messages, up to one that can't be read: code can write to the file."""
+    """Yields messages up to the first invalid one: code can write to the file."""
     with suppress(struct.error):
         while rest:
             (count,) = _COUNT.unpack_from(rest)

@@ -1,7 +1,7 @@
-"""How a kernel imports from the directory of packages that were installed for its workspace, and from the workspace.
+"""Imports from a kernel's workspace, and from the packages that were installed for it.
 
 Python writes `__pycache__` next to each module that it imports. People commit `mcptools/` and `gentools/`, often with
-`git add -A`: bytecode stays out of the repository, whatever that ignores.
+`git add -A`, so bytecode must stay out of the repository, whatever the repository ignores.
 """
 
 import os
@@ -22,8 +22,8 @@ from typing import Any
 
 from ipybox.support.names import STATE_DIR
 
-#: The directory of a module that Python programs of kernels import when they start, and the variables that it reads:
-#: the environment and directory of packages, and the inode of the kernel's stdout.
+#: The directory of the module that Python programs started by kernels import at startup, and the variables that it
+#: reads: the Python environment with the packages directory, and the inode of the kernel's stdout.
 CHILD_SITE = str(Path(__file__).with_name("child_site"))
 PACKAGES, STDOUT = "IPYBOX_PACKAGES", "IPYBOX_STDOUT"
 
@@ -44,14 +44,14 @@ def let_children_import(directory: Path) -> None:
 def import_from(directory: Path) -> None:
     """Lets this process import packages from a directory, now or as soon as it exists.
 
-    They come before those of ipybox's environment, but after the standard library: an old backport of one of its
-    modules must not replace it.
+    They take precedence over ipybox's environment but not over the standard library: an old backport must not replace
+    one of its modules.
     """
     entry = str(directory)
     sites = {*site.getsitepackages(), site.getusersitepackages()}
     position = next((index for index, path in enumerate(sys.path) if path in sites), len(sys.path))
     sys.path.insert(position, entry)
-    # Otherwise Python would find no directory, remember that, and never check again.
+    # Otherwise Python would cache that the directory is missing, and never check again.
     sys.path_importer_cache[entry] = FileFinder(
         entry,
         (ExtensionFileLoader, EXTENSION_SUFFIXES),

@@ -1,4 +1,4 @@
-"""Forms of displays that can be read without a browser: a PNG of a figure, and the final text of a widget."""
+"""Adds forms of displays that can be read without a browser: PNGs of figures, and the final text of widgets."""
 
 import base64
 import html
@@ -22,7 +22,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 #: The classes of altair's charts, whose displays do not contain their data.
 CHARTS = [(f"altair.vegalite.v{version}.api", "TopLevelMixin") for version in (5, 6)]
 
-#: Widgets of one cell whose text is updated.
+#: Maximum widgets per cell whose text is updated.
 MAX_WIDGETS = 100
 
 
@@ -60,17 +60,17 @@ def _made(package: str, make: Callable[[], object]) -> bool:
         return False
     try:
         make()
-    except Exception:  # of the package, which may need a browser: the display has its other forms
+    except Exception:  # the package may need a browser; the display keeps its other forms
         logger.debug("%s can't render the display as an image", package, exc_info=True)
         return False
     return True
 
 
 class ShownWidgets:
-    """The widgets that a cell displays, with their final texts, such as a progress bar's."""
+    """Gives the widgets that a cell displays, such as progress bars, their final text."""
 
     def __init__(self) -> None:
-        #: By the id of a widget's model, that of its display.
+        #: Display ids by widget model id.
         self._shown: dict[str, str] = {}
 
     def note(self, data: Mapping[str, Any], transient: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -83,7 +83,7 @@ class ShownWidgets:
         return transient
 
     def update(self, publish: Callable[..., object]) -> None:
-        """Updates the displays, and forgets them."""
+        """Updates the recorded displays, and clears the record."""
         shown, self._shown = self._shown, {}
         instances: Any = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {}) if shown else {}
         for model, display in shown.items():
@@ -94,6 +94,6 @@ class ShownWidgets:
 def _widget_text(widget: Any) -> str:
     try:
         return widget._repr_mimebundle_()["text/plain"]
-    except Exception:  # a bar of tqdm does not outlive its loop, but its widgets do
+    except Exception:  # a tqdm bar is gone after its loop, but its widgets remain
         values = (getattr(child, "value", "") for child in getattr(widget, "children", ()))
         return "".join(html.unescape(value) for value in values if isinstance(value, str)).replace("\u2007", " ")

@@ -4,8 +4,8 @@
 
 ipybox's own environment does not change: the application installs packages for kernels into the workspace, as with the
 tool `install_package`. The kernel's environment sets PIP_PYTHON, which makes pip run this program in place of itself
-(https://pip.pypa.io/en/stable/cli/pip/#cmdoption-python). The pip of a virtual environment that code created is not
-changed, and neither are commands that install nothing.
+(https://pip.pypa.io/en/stable/cli/pip/#cmdoption-python). The pip of a virtual environment created by code, and
+commands that install nothing, work as usual.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import NoReturn
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import HOST_VARIABLE, INSTALL_PATH, InstallRequest
 
-#: Options without effect here, without and with a value.
+#: Options that have no effect here: flags, and options with a value.
 _FLAGS = (
     *("--user", "--no-input", "--no-cache-dir", "--disable-pip-version-check", "--break-system-packages", "--no-color"),
     *("--no-warn-script-location", "--no-warn-conflicts", "--prefer-binary", "--require-virtualenv", "--isolated"),
@@ -41,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(packages: Path, runner: str, arguments: list[str]) -> NoReturn:
-    """Runs a command of pip, and exits with its status."""
+    """Runs a pip command, and exits with its status."""
     if (other := _other_environment(runner)) is not None:
         python = str(other / "bin" / "python")
         os.execv(python, [python, runner, *arguments])
@@ -129,7 +129,7 @@ def _requested(packages: Sequence[str], files: Sequence[str]) -> Iterator[str]:
 
 
 def _located(package: str, directory: Path) -> str:
-    """Returns the requested package; a path, which may have extras after it, becomes absolute."""
+    """Returns the requested package; makes a path, which extras may follow, absolute."""
     path = package.partition("[")[0]
     is_path = path.startswith((".", "/", "~")) or path.endswith((".whl", ".tar.gz", ".zip"))
     return str(directory.resolve() / os.path.expanduser(package)) if is_path and "://" not in package else package

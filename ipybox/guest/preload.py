@@ -1,7 +1,7 @@
-"""Imports modules into the template, so that kernels have them from their start, and share their memory.
+"""Imports modules into the template, so that kernels start with them and share their memory.
 
-A fork keeps neither threads nor what others know of descriptors. A module that starts threads or opens descriptors is
-therefore not preloaded: the template starts again without it, and tells the gateway with each kernel.
+Threads don't survive a fork, and descriptors must not be shared. If a module starts threads or opens descriptors, the
+template restarts without it, and tells the gateway.
 """
 
 import gc
@@ -15,22 +15,22 @@ from pathlib import Path
 from ipybox.guest.packages import import_from
 from ipybox.guest.protocol import FAILS, OPENS_DESCRIPTORS, STARTS_THREADS
 
-#: Keeps an allocator of pyarrow, which pandas imports if it is installed, from starting a thread.
+#: Keeps an allocator of pyarrow (which pandas imports if it is installed) from starting a thread.
 #: https://jemalloc.net/jemalloc.3.html#background_thread
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
-#: Seconds that threads may take to end at a fork, as those of OpenBLAS do.
+#: Seconds for threads that end at a fork to do so, as OpenBLAS's do.
 THREADS_END = 0.2
 
 
 def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) -> bool:
     """Imports modules from the environment, and from the packages of the workspace.
 
-    `problems` gets the modules that are not preloaded, with the reason (`ipybox.guest.protocol`). A module that can't
-    be imported is skipped: the import in a cell reports the error.
+    `problems` receives the modules that are not preloaded, with the reason (`ipybox.guest.protocol`). A module that
+    can't be imported is skipped: the import in a cell reports the error.
 
     Returns:
-        Whether this process can be used. If not, it imported nothing after the last of `problems`.
+        Whether this process can be the template. If not, it imported nothing after the last of `problems`.
     """
     path = sys.path[:]
     import_from(packages)
@@ -60,7 +60,7 @@ def preload(modules: Sequence[str], packages: Path, problems: dict[str, str]) ->
 
 
 def _threads_stay() -> bool:
-    """Returns whether this process has threads that a fork does not end."""
+    """Returns whether this process has threads that a fork doesn't end."""
     if len(os.listdir("/proc/self/task")) == 1:
         return False
     if (child := os.fork()) == 0:

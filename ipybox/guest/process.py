@@ -1,8 +1,8 @@
-"""What the gateway, the template and kernels do to their own processes.
+"""Process setup of the gateway, the template and kernels.
 
-The application recognizes kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), the gateway
-their children by the id in their environments (`ipybox.guest.strays`). /proc shows the memory in which a program found
-both, so the template has space for a longer command line, and an id that kernels replace.
+The application recognizes kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), and the gateway
+recognizes kernels' children by the id in their environments (`ipybox.guest.strays`). /proc shows both from the memory
+that was set up when the program started, so the template reserves space for a longer command line, and for an id.
 """
 
 import ctypes
@@ -23,22 +23,22 @@ PR_SET_PDEATHSIG = 1
 #: The exit status of an interrupted program, as shells report it.
 INTERRUPTED = 130
 
-#: Bytes by which a kernel's command line may be longer than its program and its directory together.
+#: Bytes by which a kernel's command line may exceed the length of its program and directory together.
 COMMAND_SPACE = 256
 
-#: The kernel id in the environment of the template; each kernel id is as long as this one.
+#: The kernel id in the template's environment, as long as real kernel ids.
 PLACEHOLDER = "0" * 36
 
-#: Threads count as processes for RLIMIT_NPROC: it must permit programs with many of them.
+#: RLIMIT_NPROC counts threads as processes, so it must leave room for programs with many of them.
 THREADS_PER_PROCESS = 8
 SPARE_THREADS = 1024
 
-#: Where /proc/self/stat has the start and the end of arguments and environment, counted after the name of the program.
+#: Fields of /proc/self/stat, counted after the program name, with the start and end of arguments and environment.
 ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
 
 
 def close_input() -> None:
-    """Gives this process a standard input of its own, which is at its end."""
+    """Replaces this process's standard input with an empty one."""
     read_end, write_end = os.pipe()
     os.close(write_end)
     os.dup2(read_end, 0)
@@ -58,9 +58,9 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """Ends this process, which code forked off the kernel, at the end of the code; Python has printed the error.
+    """Exits this process, which code forked from the kernel, when its code has ended; Python has printed the error.
 
-    Otherwise it would return into the kernel's event loop. Handlers of `atexit` are the parent's.
+    Otherwise it would return to the kernel's event loop. `atexit` handlers are the parent's, and don't run.
     """
     status = status_of(error)
     for stream in (sys.stdout, sys.stderr):
@@ -70,7 +70,7 @@ def end_child(error: BaseException | None) -> NoReturn:
 
 
 def status_of(error: BaseException | None) -> int:
-    """Returns the exit status of a program that ends with this error; a text as the status is printed."""
+    """Returns the exit status of a program that ends with this error; prints a status that is text."""
     match error:
         case None | SystemExit(code=None):
             return 0
@@ -87,15 +87,15 @@ def status_of(error: BaseException | None) -> int:
 
 
 def limit_process(*, memory: int | None = None, processes: int | None = None) -> None:
-    """Limits this process and each of its children permanently: one allocation too many is a MemoryError in the cell.
+    """Limits this process and each child permanently; an allocation beyond the limit raises a MemoryError in the cell.
 
     The application monitors what a kernel and its children use together (`ipybox.kernel_mgr.limits`).
 
     Args:
-        memory: Bytes of private memory. It counts from the allocation on, used or not, thread stacks (8 MiB each)
-            included; reserved address space and shared memory don't count. macOS does not enforce it.
-        processes: Processes that the monitor allows: a coarse second defense against a fork bomb that outruns it. Use
-            it in a sandbox only: elsewhere it would count all processes of the user.
+        memory: Bytes of private memory, counted once allocated, used or not, including thread stacks (8 MiB each).
+            Reserved address space and shared memory don't count. macOS does not enforce the limit.
+        processes: Processes that the monitor allows: a coarse second defense against a fork bomb that outruns the
+            monitor. Use it only in a sandbox: elsewhere it would count all of the user's processes.
     """
     _lower(resource.RLIMIT_CORE, 0)
     if memory is not None:
@@ -113,7 +113,7 @@ def _lower(which: int, value: int) -> None:
 
 
 def _counts_per_namespace() -> bool:
-    """Tells whether RLIMIT_NPROC counts the processes of this user namespace only, as Linux does since 5.14."""
+    """Returns whether RLIMIT_NPROC counts only this user namespace's processes, as Linux does since 5.14."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 14)
 
@@ -132,9 +132,9 @@ def show_command(command: list[str]) -> None:
 
 
 def change_environment(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Makes the changes from one environment to another in this process, and in /proc.
+    """Applies the changes between two environments to this process, and to what /proc shows.
 
-    Variables that this process has set since `before` stay. Where /proc has no room for a value, it shows none.
+    Keeps variables that this process has set since `before`. /proc shows no value that it lacks room for.
     """
     for name in before.keys() - after.keys():
         os.environ.pop(name, None)
@@ -149,6 +149,6 @@ def change_environment(before: Mapping[str, str], after: Mapping[str, str]) -> N
 
 
 def _place(fields: slice) -> tuple[int, int]:
-    """Returns the addresses of the start and the end."""
+    """Returns the start and end addresses."""
     start, end = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[fields]
     return int(start), int(end)

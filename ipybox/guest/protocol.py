@@ -7,7 +7,7 @@ The link is an AF_UNIX stream socket, the gateway's standard input. Descriptors 
   application accepts on it, so it alone has the accepted connections, and no process relays their bytes.
 - gateway → application: `READY`, once: the gateway answers HTTP requests.
 
-End of file on the link tells the gateway to end, and tells the application that the gateway has ended.
+End of file on the link tells the gateway to exit, and tells the application that the gateway has exited.
 """
 
 from typing import TypedDict
@@ -16,13 +16,13 @@ CONNECTION = b"c"
 LISTENER = b"l"
 READY = b"r"
 
-#: The type of messages that are marks in a kernel's output (`ipybox.guest.streams`).
+#: The message type of sync markers in a kernel's output (`ipybox.guest.streams`).
 MARK = "ipybox_mark"
 
 #: Maximum bytes of a message from a kernel. A larger one would end the connection to it.
 MAX_MESSAGE_BYTES = 256 << 20
 
-#: A field of the status `dead` of a kernel: an `ExitStatus`.
+#: A field of a kernel's `dead` status: an `ExitStatus`.
 EXIT = "ipybox_exit"
 
 
@@ -31,25 +31,25 @@ class ExitStatus(TypedDict):
 
     #: The exit status, negative for a signal.
     status: int
-    #: Whether the operating system killed a process while it ran, because memory ran out.
+    #: Whether the operating system killed a process for lack of memory while the kernel ran.
     oom: bool
 
 
 #: Files in the guest's own directory, which the gateway reads and removes: the environment of kernels, and the token
-#: that clients on a port must send. Neither is in the gateway's own environment, because kernels are forked off it.
+#: that clients on a port must send. Neither is in the gateway's own environment, because kernels are forked from it.
 ENVIRONMENT_FILE, TOKEN_FILE = "environment.json", "token"
 
-#: The environment variable that makes a kernel ask before it starts programs, with its values: whether all programs may
-#: be asked about, or only shell escapes.
+#: The environment variable that makes a kernel request approval before it starts programs, and its values: any program
+#: may start if approved, or only shell escapes.
 SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
 APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
 
-#: A field of the gateway's answer with a new kernel: the modules that are not preloaded, each with one of these
-#: reasons: it can't be imported, its import starts threads or opens descriptors, or had not ended yet.
+#: A field of the gateway's response about a new kernel: the modules that are not preloaded, each with a reason: it
+#: can't be imported, its import starts threads or opens descriptors, or the import has not finished yet.
 NOT_PRELOADED = "ipybox_not_preloaded"
 FAILS, STARTS_THREADS, OPENS_DESCRIPTORS, IMPORTING = "fails", "threads", "descriptors", "importing"
 
-#: Limit of the descriptors that one message can carry; the platform closes the others.
+#: Maximum descriptors in one message; the platform closes any others.
 MAX_FDS = 8
 
 #: A field of an `execute_request`: what to set before its code runs, with the fields `VARIABLES` and `ENVIRONMENT`.

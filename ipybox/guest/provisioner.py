@@ -1,7 +1,7 @@
-"""How the gateway starts kernel processes, notices their end, and leaves nothing behind.
+"""Starts the gateway's kernel processes, notices their end, and cleans up after them.
 
-Kernels are forked off the template (`ipybox.guest.template`). Without one, each is a new program. Both are children of
-the gateway.
+Kernels are forked from the template (`ipybox.guest.template`) or, without one, are new programs. Either way, they are
+children of the gateway.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from ipybox.guest.template_client import ForkedProcess
 if TYPE_CHECKING:
     from ipybox.guest.kernel_manager import GuestKernelManager
 
-#: Seconds after an interrupt when the kernel is poked. On a busy machine, it may stay just before a call for long.
+#: Seconds after an interrupt when the kernel is poked. On a busy machine, it may take long to start a system call.
 POKES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
-#: The process ids of all kernels that have not been waited for.
+#: The process ids of all kernels that have not been reaped.
 running: set[int] = set()
 
 
 def count_oom_kills() -> int:
-    """Returns how many processes this system has killed because memory ran out; 0 where it does not say."""
+    """Returns how many processes this system has killed for lack of memory; 0 if it doesn't report that."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -46,9 +46,9 @@ def count_oom_kills() -> int:
 
 
 class KernelProvisioner(LocalProvisioner):
-    """Starts the process of the kernel of `parent` in a process group of its own; kills all its processes at its end.
+    """Starts the kernel process of `parent` in its own process group, and kills the kernel's processes when it ends.
 
-    Then it tells `parent`, and removes the kernel's directory.
+    Then it notifies `parent` and removes the kernel's directory.
     """
 
     parent: "GuestKernelManager"
@@ -63,7 +63,7 @@ class KernelProvisioner(LocalProvisioner):
         #: The socket on which the process waits for its request, and for the session's variables.
         self._channel: socket.socket | None = None
         self._oom_kills = 0
-        #: Processes below the kernel when it was asked to end.
+        #: The kernel's descendants when its shutdown was requested.
         self._seen: set[int] = set()
 
     @property
@@ -96,7 +96,7 @@ class KernelProvisioner(LocalProvisioner):
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """Returns the exit status of the process, or None while it runs; only the thread that waits reaps it."""
+        """Returns the exit status of the process, or None while it runs or has not been reaped."""
         return 0 if self.process is None else self.process.returncode
 
     async def send_signal(self, signum: int) -> None:
@@ -122,13 +122,13 @@ class KernelProvisioner(LocalProvisioner):
         return status
 
     async def shutdown_requested(self, restart: bool = False) -> None:
-        """Looks for the kernel's processes once more, because they become orphans when the kernel ends."""
+        """Records the kernel's descendants, because they become orphans when the kernel ends."""
         if self.process is not None:
             self._seen = strays.below_child(self.process.pid)
         await super().shutdown_requested(restart)
 
     async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
-        """Has the process forked off the template, or starts a new one if that fails."""
+        """Forks the process from the template, or starts a new program if that fails."""
         directory = str(kwargs.get("cwd") or os.getcwd())
         if (process := await self._forked(cmd)) is not None:
             self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
@@ -149,7 +149,7 @@ class KernelProvisioner(LocalProvisioner):
         await self._send(KernelRequest(connection=info, environment=environment, directory=directory))
 
     async def _forked(self, cmd: list[str]) -> ForkedProcess | None:
-        """Returns a forked process, which nothing else reaps from here on."""
+        """Returns a forked process that nothing else reaps, or None if the fork failed."""
         process = None if self.parent.template is None else await self.parent.template.fork(cmd)
         if process is not None:
             running.add(process.pid)
@@ -180,7 +180,7 @@ class KernelProvisioner(LocalProvisioner):
             assert self.process is not None
             self.process.wait()
         else:
-            # The process stays a zombie, so that its group id can't be taken before the group is killed.
+            # The process stays a zombie, so that its group id can't be reused before the group is killed.
             with contextlib.suppress(ChildProcessError):  # reaped elsewhere, so it has ended
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
@@ -193,7 +193,7 @@ class KernelProvisioner(LocalProvisioner):
     def _ended(self) -> None:
         assert self.process is not None
         assert self._output is not None
-        status = self.process.wait()  # takes no time: it has ended
+        status = self.process.wait()  # returns immediately: it has ended
         running.discard(self.process.pid)
         self._close_channel()
         self._exited.set()

@@ -1,4 +1,4 @@
-"""The kernel's IPython shell, which shows errors whatever user code did to them and to the streams."""
+"""The kernel's IPython shell, which shows errors whatever user code did to them or to the streams."""
 
 import os
 import shlex
@@ -36,17 +36,17 @@ from ipybox.guest.tracebacks import (
 #: The number of the execution that a task is part of.
 _execution: ContextVar[int] = ContextVar("ipybox_execution", default=0)
 
-#: The beginnings of the names of toolkits with an event loop.
+#: Name prefixes of GUI toolkits, which have an event loop.
 GUI_TOOLKITS = ("tk", "wx", "gtk", "qt", "osx")
 
 SYSTEM_EXIT = "An exception has occurred, use %tb to see the full traceback.\n"
 
 
 class GuestDisplayHook(ZMQShellDisplayHook):
-    """Shows the value of a cell, even if its code has left a closed stream."""
+    """Shows the value of a cell, even if its code has closed a stream."""
 
     def quiet(self) -> bool:
-        """Whether the cell ends with a semicolon. IPython would look in its history, which is empty."""
+        """Returns whether the cell ends with a semicolon. IPython would look in its history, which is empty."""
         hook, shell = cast(Any, self), cast(Any, self).shell
         return hook.semicolon_at_end_of_expression(shell.transform_cell(shell.current_cell))
 
@@ -57,7 +57,7 @@ class GuestDisplayHook(ZMQShellDisplayHook):
 
 
 class GuestDisplayPublisher(ZMQDisplayPublisher):
-    """Shows displays, even if the code has left a closed stream."""
+    """Shows displays, even if the code has closed a stream."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         cast(Any, super()).__init__(*args, **kwargs)
@@ -82,7 +82,7 @@ class GuestDisplayPublisher(ZMQDisplayPublisher):
 
 
 class GuestEvents(EventManager):
-    """Runs the callbacks of a cell, before and after its code; none of them prevents the end of the cell."""
+    """Runs callbacks before and after a cell's code; none of them can keep the cell from ending."""
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
         """Calls the callbacks for an event. Prints their exceptions: in IPython, a SystemExit would end the kernel.
@@ -116,12 +116,12 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     displayhook_class = Type(GuestDisplayHook)
     display_pub_class = Type(GuestDisplayPublisher)
     streams: StandardStreams
-    #: The reply's content for the error of the current execution that was shown last, if any.
+    #: The reply content for the last error that the current execution showed.
     shown: dict[str, Any] | None = None
-    #: The number of executions, and that of the last one that has failed outside of its code.
+    #: The number of executions, and the number of the last one that failed outside of its code.
     _cells = 0
     _abandoned = -1
-    #: The code that runs.
+    #: The code of the current cell.
     current_cell = ""
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -149,7 +149,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         format_record = tracebacks.format_record
 
         def format_frame(info: Any) -> str:
-            """Gives frames of libraries one line each, unless `%tb Verbose` shows everything."""
+            """Shows library frames as one line each, unless `%tb Verbose` shows everything."""
             from stack_data.core import RepeatedFrames  # IPython imports it late, too
 
             repeated = isinstance(info._sd, RepeatedFrames)
@@ -160,16 +160,16 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     @contextmanager
     def _tee(self, channel: str) -> Generator[None]:
-        """Keeps no copy of the output for a history that the kernel does not have.
+        """Copies no output to the history, which the kernel does not keep.
 
-        IPython would replace `write` of the stream, which not all streams of user code permit.
+        IPython would replace the stream's `write`, which some streams of user code don't permit.
         """
         yield
 
     def init_magics(self) -> None:
         """Sets up the magics. `%pip` installs for the workspace (`pip_command`).
 
-        `%gui` fails with its cell: IPython's own one logs the error, and the cell goes on.
+        If `%gui` fails, its cell fails; IPython's own magic only logs the error.
         """
         cast(Any, super()).init_magics()
         cast(Any, self).register_magic_function(self._gui, "line", "gui")
@@ -186,7 +186,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         """Runs an event loop between cells, or stops it.
 
         Raises:
-            UsageError: If it is a GUI toolkit's: ipykernel would report it in the next cell's output.
+            UsageError: If it belongs to a GUI toolkit; ipykernel would report that only in the next cell's output.
         """
         if gui is not None and gui.startswith(GUI_TOOLKITS):
             raise UsageError(f"can't use the {gui} event loop: a kernel has no display")
@@ -198,7 +198,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         sys.stderr.write("\n".join([f"{what}:", *user_traceback(error), ""]))
 
     def start_execution(self) -> None:
-        """Forgets the state of earlier cells; ipykernel does so only for cells without `await`."""
+        """Resets the state of earlier cells, which ipykernel does only for cells without `await`."""
         self.streams.restore()
         self._cells += 1
         _execution.set(self._cells)
@@ -212,17 +212,17 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     def abandon_execution(self) -> None:
         """Keeps the code of the current execution from starting after its reply.
 
-        ipykernel does not cancel its task if an interrupt comes before it waits for that.
+        ipykernel does not cancel the execution's task if an interrupt arrives before it awaits the task.
         """
         self._abandoned = self._cells
 
     def update_widgets(self) -> None:
-        """Gives the widgets of the execution their final text, after cells that its code ran, as `%%capture` does."""
-        if isinstance(publisher := self.display_pub, GuestDisplayPublisher):  # code may have left another one
+        """Gives the execution's widgets their final text, after any cells that its code ran, as `%%capture` does."""
+        if isinstance(publisher := self.display_pub, GuestDisplayPublisher):  # code may have replaced it
             publisher.widgets.update(publisher.publish)
 
     async def run_cell_async(self, raw_cell: str, *args: Any, **kwargs: Any) -> Any:
-        """Runs a cell; a child that its code forked off ends with it."""
+        """Runs a cell. A child that its code forked exits at the end of the cell."""
         if _execution.get() == self._abandoned:
             return None
         process, self.current_cell = os.getpid(), raw_cell
@@ -246,7 +246,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         exception_only: bool = False,
         running_compiled_code: bool = False,
     ) -> None:
-        """Shows an exception without the frames of ipybox itself at its end, even if formatting it fails."""
+        """Shows an exception without ipybox's own frames at its end, even if formatting it fails."""
         self.streams.restore()
         try:
             info: tuple[Any, Any, Any] = cast(Any, self)._get_exc_info(exc_tuple)
@@ -284,7 +284,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         if has_group(value):
             # IPython prints these to stderr, and then reports an error without a traceback.
             return user_traceback(value)
-        if isinstance(value, UsageError):  # IPython prints it, and the reply has it again
+        if isinstance(value, UsageError):  # IPython prints it, and the reply repeats it
             return [f"UsageError: {value}"]
         if hasattr(value, "_render_traceback_"):  # https://ipython.readthedocs.io/en/stable/config/integrating.html
             lines: Any = cast(Any, value)._render_traceback_()

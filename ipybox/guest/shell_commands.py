@@ -1,10 +1,10 @@
-"""Asks the application before code starts a program: `!command`, `%%bash`, `subprocess` and the like.
+"""Requests approval before code starts a program: `!command`, `%%bash`, `subprocess` and the like.
 
-A shell escape (`!command`, `x = !command`, `!!command`, `%sx`, `%system`, `%%bash` and other script magics) asks with
-its own text; what it then starts doesn't ask again. All other starts of programs ask where Python announces them, in an
-audit hook (PEP 578), so that it holds for every thread and for forked children. An audit hook can't be removed.
+A shell escape (`!command`, `x = !command`, `!!command`, `%sx`, `%system`, `%%bash` and other script magics) requests
+approval for its own text; programs that it then starts need no other. An audit hook (PEP 578) catches all other
+programs in all threads and forked children, and can't be removed.
 
-This is guest code, and a convenience: code that avoids it, with `ctypes` for example, has the rights of the kernel.
+This is guest code, and a convenience: code that bypasses it, with `ctypes` for example, has the kernel's rights.
 """
 
 import functools
@@ -28,7 +28,7 @@ from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL, SHELL_PATH, SHELL_TOOL, ShellRequest
 from ipybox.support.errors import ShellCommandError
 
-#: What is known about a program that is about to start; `cmd` is always there.
+#: Describes a program that is about to start; `cmd` is always present.
 Command = dict[str, str]
 
 ESCAPE_REQUIRED = (
@@ -38,7 +38,7 @@ ESCAPE_REQUIRED = (
 
 _SHELL = ["/bin/sh", "-c"]
 
-#: Functions of the standard library that cause more than one event, as they are before code replaces them.
+#: Standard library functions that cause more than one event, bound before code can replace them.
 _POSIX_SPAWN = cast(Any, subprocess.Popen)._posix_spawn.__code__
 _SPAWN = cast(Any, os)._spawnvef.__code__
 _SEARCH = cast(Any, os)._execvpe.__code__
@@ -50,20 +50,20 @@ _approved: ContextVar[bool] = ContextVar("approved", default=False)
 
 
 class _Expanded(str):
-    """A command whose variables have already been replaced."""
+    """A command whose variables have already been expanded."""
 
 
 def control_commands(shell: Any, *, escape_only: bool) -> None:
-    """Makes all code of this process ask before it starts a program, permanently."""
+    """Makes all code in this process request approval before it starts a program, permanently."""
     gate = CommandGate(escape_only)
     guard_escapes(shell, gate)
     guard_script_magics(shell, gate)
-    "".encode("idna")  # connecting imports this codec the first time, where another thread may hold locks of imports
+    "".encode("idna")  # connecting would import this codec, while another thread may hold import locks
     sys.addaudithook(gate.audit)
 
 
 class CommandGate:
-    """Asks the application before a program starts, or lets only shell escapes start programs."""
+    """Requests approval before a program starts, or lets only shell escapes start programs."""
 
     def __init__(self, escape_only: bool):
         self._escape_only = escape_only
@@ -71,7 +71,7 @@ class CommandGate:
 
     @contextmanager
     def escape(self, tool_name: str, command: Command) -> Generator[None]:
-        """Asks about a shell escape; what is started in the context doesn't ask again.
+        """Requests approval for a shell escape; programs started in the context need no other.
 
         Raises:
             ShellCommandError: If it is not approved.
@@ -84,7 +84,7 @@ class CommandGate:
             _approved.reset(token)
 
     def audit(self, event: str, args: tuple[Any, ...]) -> None:
-        """Asks before a program starts. Python calls it for each of its audit events.
+        """Requests approval before a program starts. Python calls this for every audit event.
 
         Raises:
             ShellCommandError: If it is not approved.
@@ -100,10 +100,10 @@ class CommandGate:
         self.ask(SHELL_TOOL, command)
 
     def ask(self, tool_name: str, command: Command) -> None:
-        """Returns when the application has approved a command.
+        """Waits until the application has approved a command.
 
         Raises:
-            ShellCommandError: If it has not, or can't be asked.
+            ShellCommandError: If the application rejects it or can't be reached.
         """
         request: ShellRequest = {"tool_name": tool_name, "tool_args": command, "output_mark": mark_output()}
         try:
@@ -116,7 +116,7 @@ class CommandGate:
 
 
 def guard_escapes(shell: Any, gate: CommandGate) -> None:
-    """Makes `!command`, `x = !command` and the magics that use them ask with the command that is to run."""
+    """Makes `!command`, `x = !command` and the magics that use them request approval for the command to run."""
     expand, run, get_output = shell.var_expand, shell.system, shell.getoutput
 
     def var_expand(cmd: str, depth: int = 0, *args: Any, **kwargs: Any) -> str:
@@ -136,7 +136,7 @@ def guard_escapes(shell: Any, gate: CommandGate) -> None:
 
 
 def guard_script_magics(shell: Any, gate: CommandGate) -> None:
-    """Makes `%%script` and all magics that are based on it, such as `%%bash`, ask with the text of their cell."""
+    """Makes `%%script` and magics based on it, such as `%%bash`, request approval for the text of their cell."""
     magics: Any = script.ScriptMagics
     run = magics.shebang
 
@@ -166,12 +166,12 @@ def _pty_spawn(_: FrameType, argv: Sequence[str]) -> Command:
 
 def _posix_spawn(frame: FrameType, path: Any, argv: Sequence[Any], _env: Any) -> Command | None:
     if frame.f_code is _POSIX_SPAWN:
-        return None  # it was asked about as a `Popen`
+        return None  # its `Popen` event requested approval
     return _command(path, argv)
 
 
 def _fork(frame: FrameType) -> Command | None:
-    # `os.spawn*` has no event of its own on POSIX. Asking here lets it fail in the parent, and with a reason.
+    # `os.spawn*` has no event of its own on POSIX. A rejection here makes it fail in the parent, with a reason.
     if frame.f_code is not _SPAWN:
         return None
     return _command(frame.f_locals["file"], frame.f_locals["args"])
@@ -179,14 +179,14 @@ def _fork(frame: FrameType) -> Command | None:
 
 def _exec(frame: FrameType, path: Any, argv: Sequence[Any], _env: Any) -> Command | None:
     if frame.f_code is _SEARCH and isinstance(refused := frame.f_locals.get("saved_exc"), ShellCommandError):
-        raise refused  # by which `os.execvp` goes on to the next directory
+        raise refused  # after which `os.execvp` tries the next directory
     caller: FrameType | None = frame
     while caller is not None and caller.f_globals is _OS:
         if caller.f_code is _SPAWN:
-            return None  # the parent has asked
+            return None  # the parent has requested approval
         caller = caller.f_back
     if caller is not None and caller.f_code is _PTY_SPAWN:
-        return None  # as here
+        return None  # as does this
     if isinstance(path, int):
         path = f"/dev/fd/{path}"
     elif not (os.path.isfile(path) and os.access(path, os.X_OK)):
@@ -195,17 +195,17 @@ def _exec(frame: FrameType, path: Any, argv: Sequence[Any], _env: Any) -> Comman
 
 
 def _command(program: Any, argv: Sequence[Any]) -> Command:
-    """Returns how to show a program with its arguments: for a shell, what the shell runs."""
+    """Returns the description of a program with its arguments; for `sh -c`, of the command that the shell runs."""
     name, words = os.fsdecode(program), [os.fsdecode(word) for word in argv]
     if [name, *words[1:-1]] == _SHELL and len(words) == len(_SHELL) + 1:
         return {"cmd": words[-1]}
     command = {"cmd": shlex.join([name, *words[1:]])}
     if words and os.path.basename(words[0]) != os.path.basename(name):
-        command["argv0"] = words[0]  # some programs do what it says
+        command["argv0"] = words[0]  # some programs act on it
     return command
 
 
-#: The audit events before programs start, with what describes the program; None if there is nothing to ask about.
+#: Audit events before programs start, with the function that describes the program; None if it needs no approval.
 #: https://docs.python.org/3/library/audit_events.html
 STARTS: dict[str, Callable[..., Command | None]] = {
     "os.exec": _exec,

@@ -1,6 +1,6 @@
-"""A spare kernel, forked when the gateway starts and while it is idle, so that sessions and resets need not wait.
+"""A spare kernel, forked when the gateway starts and while it is idle, so that sessions and resets don't wait.
 
-It gets its token only when it is used (`ipybox.guest.template`). Before, the gateway does not list it.
+It receives its token only when a session uses it (`ipybox.guest.template`). Until then, the gateway does not list it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-#: Seconds without a start of a kernel or a message from or to one, after which the gateway counts as idle.
+#: Seconds without a kernel start or a message to or from a kernel, after which the gateway counts as idle.
 QUIET = 0.25
 
 
@@ -27,7 +27,7 @@ class Spare:
         self._active = 0.0
 
     def note_activity(self) -> None:
-        """Postpones the start of a spare kernel, which must not delay others."""
+        """Postpones starting a spare kernel, which must not delay other kernels."""
         loop = asyncio.get_running_loop()
         self._active = loop.time()
         if self._making is None and self._timer is None:
@@ -45,7 +45,7 @@ class Spare:
         return None
 
     def start(self) -> None:
-        """Starts to make a spare kernel, unless there is one."""
+        """Begins starting a spare kernel, unless there is one."""
         if self._making is None:
             self._making = asyncio.create_task(self._made())
 
@@ -59,6 +59,6 @@ class Spare:
     async def _made(self) -> Any:
         try:
             return await self._make()
-        except Exception as error:  # whatever it is: without it, each kernel is started when it is needed
+        except Exception as error:  # whatever it is: without a spare, kernels are started on demand
             logger.warning("no spare kernel is available: %s", error)
             return None

@@ -1,10 +1,10 @@
 """Processes that a kernel has started and that must not outlive it, including daemons and processes of other sessions.
 
-The gateway is the parent of all orphans below it. A process belongs to the kernel that it is below, or that its
-environment names; others end with the gateway. Only Linux reports this; elsewhere, kernels end with their group.
+The gateway adopts all orphans among its descendants. A process belongs to the kernel that it descends from, or that its
+environment names; others end with the gateway. This needs Linux; elsewhere, kernels end with their group.
 
-In a sandbox, /proc may have other ids than system calls, because `apply-seccomp` of srt creates a namespace of process
-ids without mounting a /proc for it. Here, ids are those of /proc until a system call needs them.
+In a sandbox, process ids in /proc may differ from those in system calls, because srt's `apply-seccomp` creates a PID
+namespace without mounting a /proc for it. Ids here are those of /proc until a system call needs the other ones.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ipybox.guest.confine import prctl
 
-#: The variables of a kernel's environment with its id, and the id of its gateway.
+#: The environment variables with a kernel's id and its gateway's id.
 KERNEL_ID = "IPYBOX_KERNEL_ID"
 GATEWAY_ID = "IPYBOX_GATEWAY_ID"
 
@@ -26,7 +26,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
-    """Makes orphans below this process its children, including daemons; does nothing except on Linux.
+    """Makes this process adopt orphans among its descendants, including daemons; does nothing except on Linux.
 
     Args:
         loop: The event loop of the main thread. It takes over SIGCHLD, and reaps orphans when they end.
@@ -39,23 +39,23 @@ def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[i
 
 
 def has_children() -> bool:
-    """Whether this process may have children."""
+    """Returns whether this process may have children."""
     return sys.platform != "linux" or bool(_children(_this()))
 
 
 def below_child(pid: int) -> set[int]:
-    """Returns the processes below a child of this process, given by the id that system calls use."""
+    """Returns the descendants of a child of this process; `pid` is the child's id in system calls."""
     child = next((child for child in _children(_this()) if _id_here(child) == pid), None)
     return set() if child is None else _below(child)
 
 
 def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] = ()) -> None:
-    """Kills the processes that a kernel has started, until there are no more.
+    """Kills the processes that a kernel has started, until none are left.
 
     Args:
         kernel_id: The id that the environment of its processes contains.
-        kernels: The process ids of all kernels. Processes below them are not examined: there may be thousands.
-        seen: Processes that were below it.
+        kernels: The process ids of all kernels. Their descendants are not examined: there may be thousands.
+        seen: Processes that were descendants of the kernel.
     """
     marker = f"{KERNEL_ID}={kernel_id}".encode()
 
@@ -72,7 +72,7 @@ def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] 
 
 
 def kill_descendants() -> None:
-    """Kills all processes below this one, until there are no more."""
+    """Kills all descendants of this process, until none are left."""
     _kill_all(lambda: _below(_this()))
 
 
@@ -105,14 +105,14 @@ def _id_here(process: int) -> int | None:
     """Returns the id of a process for system calls of this one, or None if it has no such id."""
     if (depth := _depth()) == 1:
         return process
-    # From the outermost namespace that /proc knows to that of the process itself, which may be further in.
+    # From /proc's own namespace inwards to that of the process, which may be nested more deeply.
     ids = _namespace_ids(process)
     return ids[depth - 1] if len(ids) >= depth > 0 else None
 
 
 @cache
 def _depth() -> int:
-    """Returns in how many namespaces of process ids that /proc knows this process is; 0 without a /proc."""
+    """Returns how many PID namespaces, from that of /proc inwards, this process is in; 0 without a /proc."""
     return len(_namespace_ids(_this()))
 
 
@@ -137,7 +137,7 @@ def _below(process: int) -> set[int]:
 def _children(process: int) -> list[int]:
     found: list[int] = []
     tasks = f"/proc/{process}/task"
-    with suppress(OSError):  # the process has ended, or its thread: at any moment
+    with suppress(OSError):  # the process or its thread may end at any moment
         for task in os.listdir(tasks):
             with suppress(OSError):
                 found += map(int, Path(tasks, task, "children").read_text().split())

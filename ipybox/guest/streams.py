@@ -1,12 +1,12 @@
-"""The order of a kernel's output.
+"""Keeps a kernel's output in order.
 
-ipykernel buffers stdout and stderr separately, and a thread of its own would read the output of child processes and C
-libraries. Alternating writes would arrive as all of one stream and then all of the other, and the output of a child
-process, in one of fifty cells, after its end. ipykernel's own streams name the descriptor that the kernel process was
-started with: what a child process writes there (`subprocess.run(..., stdout=sys.stdout)`) would never reach the cell.
+ipykernel buffers stdout and stderr separately, and reads the output of child processes and C libraries in another
+thread. Alternating writes would arrive as all of one stream and then all of the other, and a child process's output, in
+one of fifty cells, after the cell's end. ipykernel's own streams report the descriptor that the kernel was started
+with, so what a child process writes there (`subprocess.run(..., stdout=sys.stdout)`) would never reach the cell.
 
-Output and tool calls reach the application on separate ways. A call names the last mark in the output before it, and
-the application asks for approval after it has yielded the output before that mark.
+Output and tool calls reach the application on separate paths. A call names the last sync marker in the output before
+it, and the application requests approval only after it has yielded the output before that marker.
 """
 
 import codecs
@@ -23,17 +23,17 @@ from ipykernel.iostream import OutStream
 from ipybox.guest.interrupts import do_nothing
 from ipybox.guest.protocol import MARK
 
-#: Characters of one message. Each takes at most 12 bytes as JSON, and a message can have 256 MiB.
+#: Maximum characters of one message. Each takes at most 12 bytes as JSON, and a message can have 256 MiB.
 MAX_TEXT = 1 << 22
 
 
 def flush(stream: Any, without_thread: Callable[[], None]) -> None:
-    """Returns when the thread that sends output has sent that of the stream, or after `flush_timeout` seconds.
+    """Waits until the output thread has sent the stream's output, at most `flush_timeout` seconds.
 
-    In ipykernel's own flush, that thread sets an event. An interrupt of `Event.wait` at the wrong place would leave the
-    lock of the event locked, and the thread would wait for it for ever. A plain lock has no such place.
+    ipykernel's own flush waits for an event. An interrupt at the wrong place in `Event.wait` would leave the event's
+    lock locked, and the thread would wait for it forever. A plain lock has no such place.
 
-    Where there is no such thread, or this is it, calls `without_thread` instead.
+    Calls `without_thread` instead if there is no such thread, or this is it.
     """
     publisher = stream.pub_thread
     if publisher is None or not publisher.thread.is_alive() or publisher.thread is threading.current_thread():
@@ -65,8 +65,8 @@ class StandardStreams:
     def restore(self) -> None:
         """Resets streams that code closed, set to None or replaced by unusable objects, and reports that on stderr.
 
-        ipykernel flushes both streams outside of the code: if that fails, a cell never ends, and what later cells print
-        is lost. Other streams stay. https://github.com/ipython/ipykernel/issues/1119
+        ipykernel flushes both streams outside of the code: if that fails, the cell never ends, and the output of later
+        cells is lost. Usable streams are kept. https://github.com/ipython/ipykernel/issues/1119
         """
         faults = {name: fault for name, own in self._own.items() if (fault := _fault(getattr(sys, name, None), own))}
         for name, own in self._own.items() if faults else ():
@@ -95,10 +95,10 @@ def _fault(stream: Any, own: Any) -> str | None:
 
 
 class OutputOrder:
-    """Makes all output of a kernel arrive in the order of writing, and inserts marks, numbered from 1.
+    """Makes all of a kernel's output arrive in the order of writing, and inserts sync markers, numbered from 1.
 
-    A write to a stream first collects what others have written to the streams' file descriptors, and flushes the stream
-    that was written to before it. A thread collects while no code writes or flushes.
+    A write to a stream first reads what others have written to the streams' file descriptors, and flushes the stream
+    that was written to before. A thread reads the descriptors while no code writes or flushes.
     """
 
     def __init__(self, session: Any, thread: Any, *streams: Any):
@@ -125,11 +125,11 @@ class OutputOrder:
             threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
 
     def note_output(self) -> None:
-        """Notes output after the last mark."""
+        """Records that there is output after the last marker."""
         self._has_output = True
 
     def mark(self) -> int:
-        """Returns the number of a new mark at the end of the output, or of the last one if there was no output since.
+        """Returns the number of a new marker at the end of the output, or of the last one if no output followed it.
 
         Any thread may call this.
         """
@@ -165,7 +165,7 @@ class OutputOrder:
                 stream, decoder = self._sinks[fd]
                 data = self._thread.output.read(stream.name)
                 self._write(stream, decoder.decode(data))
-                # ipykernel's thread does this, too: it is the only trace of a crash in native code.
+                # ipykernel's thread also does this: it is the only trace of a crash in native code.
                 os.write(stream._original_stdstream_copy, data)
 
     def _watch(self) -> None:
@@ -184,7 +184,7 @@ class OutputOrder:
 
 
 def mark_output() -> int:
-    """Marks the output of this kernel (`OutputOrder.mark`); returns 0 in a process that is not a kernel."""
+    """Returns the number of a marker at the end of this kernel's output; 0 in a process that is not a kernel."""
     return 0 if _order is None else _order.mark()
 
 

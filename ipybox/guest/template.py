@@ -1,30 +1,30 @@
-"""The template process: it has imported what kernels import, and each kernel is a fork of it, which is ready sooner.
+"""The template process, which has imported what kernels need. Kernels are forks of it, so they start faster.
 
 The gateway forks it (`fork_template`) before it holds what kernels must not have: the link to the application, and its
-token. At that moment the process has one thread, no event loop and no ZeroMQ context, because a fork copies none of
-these in a usable state. The template runs no user code.
+token. At that point the process still has one thread, no event loop and no ZeroMQ context, because a fork copies none
+of these in a usable state. The template runs no user code.
 
-Where variables differ that are read when a process starts, or modules must be imported again, it executes itself, under
-the same id and with the same socket:
+If variables that are read at process start differ, or modules must be imported again, it re-executes itself with the
+same process id and socket:
 
     python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
 
-MODULES are to be preloaded, separated by commas (`ipybox.guest.preload`). PROBLEMS are those that could not be, as
-JSON. Empty arguments at the end reserve space for the command lines of kernels (`ipybox.guest.process`).
+MODULES lists the modules to preload, separated by commas (`ipybox.guest.preload`). PROBLEMS lists those that could not
+be, as JSON. Empty arguments at the end reserve space for kernels' command lines (`ipybox.guest.process`).
 
-Gateway (`ipybox.guest.template_client`) and template talk over a `SOCK_SEQPACKET` pair, in JSON.
+The gateway (`ipybox.guest.template_client`) and the template exchange JSON over a `SOCK_SEQPACKET` pair.
 
-- template → gateway, when it has imported its modules: those of PROBLEMS, with the reason.
+- template → gateway, when it has imported its modules: those that it could not preload, with the reason.
 - gateway → template, with one end of a stream socket pair: the command line of a new kernel. The template forks, and
-  answers with the id of the new process as soon as that is a child of the gateway, or with why the fork failed.
+  answers with the new process's id once that is a child of the gateway, or with the reason why the fork failed.
 - gateway → template, without a descriptor: MODULES to import again, because their packages have changed.
 
-Only the new process reads the stream, so that no secret of a kernel is ever in the memory of the template and of later
+Only the new process reads the stream, so no kernel's secrets are ever in the memory of the template or of later
 kernels. A kernel that is a program reads the same from its standard input (`ipybox.guest.kernel`).
 
 - gateway → new process: the descriptors of `LastOutput`, then a `KernelRequest` as a line.
 - gateway → kernel, when a session uses it: the variables that differ from session to session, such as the token for
-  tool calls, as a line. No process had them before, and the kernel reads nothing else until then.
+  tool calls, as a line. No process has them earlier, and the kernel reads nothing else until then.
 """
 
 import atexit
@@ -60,7 +60,7 @@ from ipybox.support.gc_pause import gc_paused
 SOCKET_TYPE = socket.SOCK_SEQPACKET
 MAX_BYTES = 1 << 16
 
-#: What gateway and template import. A kernel has imported all of it before its first cell.
+#: Modules that both gateway and template import. A kernel needs all of them before its first cell.
 SHARED_MODULES = (
     "encodings.idna",
     "jupyter_client",
@@ -71,11 +71,11 @@ SHARED_MODULES = (
     "zmq.eventloop.zmqstream",
 )
 
-#: The beginnings of variables that Python and the C library read when a process starts. Libraries read all others when
-#: they are imported or used.
+#: Prefixes of variables that Python and the C library read at process start. Libraries read all others when they are
+#: imported or used.
 READ_AT_START = ("GLIBC_", "HOME", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 
-#: What a kernel imports until its first cell runs.
+#: Modules that a kernel imports before its first cell runs.
 KERNEL_MODULES = (
     "ipybox.guest.kernel",
     "ipybox.guest.extension",
@@ -96,9 +96,9 @@ KERNEL_MODULES = (
 
 
 class KernelRequest(TypedDict):
-    """What to start."""
+    """The kernel to start."""
 
-    #: The kernel's ports, and the keys of its messages.
+    #: The kernel's ports and message keys.
     connection: dict[str, Any]
     environment: dict[str, str]
     #: The working directory.
@@ -108,8 +108,8 @@ class KernelRequest(TypedDict):
 def fork_template(
     environment: Mapping[str, str], directory: str, modules: Sequence[str] = ()
 ) -> tuple[int, socket.socket] | None:
-    """Imports the shared modules and forks the template; returns in this process only, when the template has its own
-    command line. Until then, the application could take it for a process that code has started.
+    """Imports the shared modules and forks the template; returns only in the gateway, once the template has its own
+    command line. Until then, the application could mistake it for a process that code has started.
 
     Args:
         environment: The environment of all kernels.
@@ -117,15 +117,15 @@ def fork_template(
         modules: Modules to preload.
 
     Returns:
-        The id of the new process, and the socket to it; None if it can't be forked, or other systems' libraries would
-        not survive that. https://github.com/python/cpython/issues/77906
+        The id of the new process, and the socket to it; None if the fork fails, and on systems other than Linux, whose
+        libraries would not survive it. https://github.com/python/cpython/issues/77906
     """
     with gc_paused(own=True):
         for module in SHARED_MODULES:
             import_module(module)
     if sys.platform != "linux":
         return None
-    gc.freeze()  # so that the collector writes to no page that both share
+    gc.freeze()  # keeps the collector from writing to pages that both share
     gateway = os.getpid()
     control, control_end = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
     started, starting = socket.socketpair()
@@ -171,7 +171,7 @@ def become_template(
 
 
 def at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that matter when a process starts."""
+    """Returns the variables that are read at process start."""
     return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
 
 
@@ -184,10 +184,10 @@ def main() -> None:
 
 
 def run_template(control: socket.socket) -> None:
-    """Imports what kernels need, and answers requests; a forked process becomes a kernel and returns when that ends."""
+    """Imports what kernels need, and serves requests; in a forked process, runs the kernel and returns when it ends."""
     protect_process()
     environment = dict(os.environ)
-    # Before all others, so that it is the last one to run; but `logging` was imported earlier.
+    # Registered before all others, so that it runs last. `logging` registered its handler earlier: do that again.
     atexit.unregister(logging.shutdown)
     atexit.register(end_kernel, os.getpid())
     atexit.register(logging.shutdown)
@@ -198,19 +198,19 @@ def run_template(control: socket.socket) -> None:
         problems: dict[str, str] = json.loads(sys.argv[4])
         if not preload(modules, packages_dir(Path.cwd()), problems):
             execute(control, environment, [module for module in modules if module not in problems], problems)
-    if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that the environment of kernels brings in
+    if (threads := len(os.listdir("/proc/self/task"))) > 1:  # of a module that kernels' environment loads
         sys.exit(f"can't fork kernels from a process with {threads} threads")
     gc.collect()
-    gc.freeze()  # so that the collector of a kernel writes to no page that it shares with the template
+    gc.freeze()  # keeps kernels' collectors from writing to pages that they share with the template
     control.send(json.dumps(problems).encode())
     run_kernel(*serve(control, environment), environment)
 
 
 def end_kernel(template: int) -> None:
-    """Ends a forked kernel after its handlers of `atexit`, without taking each module apart.
+    """Exits a forked kernel after its `atexit` handlers, without tearing down each module.
 
-    That would write to most of the memory that the kernel shares with the template, for 40 ms. What code has left is
-    still finalized, and its files are written.
+    Teardown would take 40 ms and write to most of the memory that the kernel shares with the template. What code left
+    behind is still finalized, and its files are flushed.
     """
     if os.getpid() == template:
         return
@@ -226,14 +226,14 @@ def end_kernel(template: int) -> None:
 def execute(
     control: socket.socket, environment: dict[str, str], modules: Sequence[str], problems: dict[str, str]
 ) -> NoReturn:
-    """Replaces this process with a new template with other modules."""
+    """Replaces this process with a new template that preloads other modules."""
     control.set_inheritable(True)
     arguments = [*sys.orig_argv[:6], ",".join(modules), json.dumps(problems), *sys.argv[5:]]
     os.execve(sys.executable, arguments, environment)
 
 
 def serve(control: socket.socket, environment: dict[str, str]) -> tuple[socket.socket, list[str]]:
-    """Forks a process for each request; returns in forked processes only, with the socket and the command line."""
+    """Forks a process for each request; returns only in forked processes, with the socket and the command line."""
     while True:
         message, fds, _, _ = socket.recv_fds(control, MAX_BYTES, 1)
         if not message:
@@ -256,8 +256,8 @@ def serve(control: socket.socket, environment: dict[str, str]) -> tuple[socket.s
 def fork_orphan(command: list[str]) -> int:
     """Forks a process that becomes a child of the gateway, which adopts orphans; returns its id, or 0 in itself.
 
-    It shows its command line before it is adopted: otherwise the application could take it for a process that has left
-    its kernel.
+    It shows its command line before it is adopted: otherwise the application could mistake it for a process that has
+    left its kernel.
 
     Raises:
         OSError: If it can't be forked.
@@ -265,7 +265,7 @@ def fork_orphan(command: list[str]) -> int:
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as pipe, open(write_end, "wb") as answer:
         if (between := os.fork()) == 0:
-            with suppress(OSError, ValueError):  # the second is a command line that is too long
+            with suppress(OSError, ValueError):  # ValueError: the command line is too long
                 show_command(command)
                 if (pid := os.fork()) == 0:
                     os.setsid()
@@ -283,7 +283,7 @@ def fork_orphan(command: list[str]) -> int:
 def run_kernel(channel: socket.socket, command: list[str], template_environment: dict[str, str]) -> None:
     """Reads the request and runs the kernel until it ends.
 
-    Variables that libraries have set since the template was started stay, as they set them in each kernel.
+    Keeps variables that libraries have set since the template started, as they would in each kernel.
     """
     from ipybox.guest import kernel
     from ipybox.guest.last_output import KernelOutput
@@ -296,7 +296,7 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     change_environment(template_environment, request["environment"])
     os.chdir(request["directory"])
     close_input()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the gateway does, which has forked the template before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as the gateway does, but only after it has forked the template
     renew_secrets()
     sys.orig_argv[:] = command
     sys.argv[:] = [kernel.__file__, *command[4:]]  # without python -P -m MODULE
@@ -304,12 +304,12 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
 
 
 def renew_secrets() -> None:
-    """Changes what preloaded modules would have in common: the generators of Python and OpenSSL notice a fork."""
+    """Renews secrets that kernels would share. Python's and OpenSSL's random generators detect a fork themselves."""
     if (random := sys.modules.get("numpy.random")) is not None:
         random.seed()
     for package in ("multiprocessing", "multiprocess"):  # of the standard library, and of pathos
         if (process := sys.modules.get(f"{package}.process")) is not None:
-            # Whoever has it can run code in programs that listen for processes.
+            # Anyone who knows it can run code in programs that listen for processes.
             process.current_process().authkey = os.urandom(32)
 
 

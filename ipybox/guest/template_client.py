@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 #: Seconds to wait for the template's answer. Clients wait twice as long.
 FORK_TIMEOUT = 10.0
 
-#: Seconds that the first kernel waits until the template has imported its modules.
+#: Seconds that the first kernel waits for the template to import its modules.
 IMPORT_TIMEOUT = 10.0
 
 
@@ -58,16 +58,16 @@ class ForkedProcess:
             self.send_signal(signal.SIGKILL)
 
     def send_signal(self, signum: int) -> None:
-        """Sends the process a signal, unless it was waited for."""
+        """Sends the process a signal, unless it has been reaped."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signum)
 
 
 class KernelTemplate:
-    """The template process. If it is lost, the log has the reason, and kernels start as programs from then on.
+    """The template process. If it fails, the reason is logged, and kernels start as programs from then on.
 
-    It imports the modules of `preload` again for the next kernel if the packages of the workspace have changed.
+    If the workspace's packages have changed, it imports the modules of `preload` again for the next kernel.
     """
 
     def __init__(self, pid: int, control: socket.socket, preload: Sequence[str] = ()):
@@ -79,7 +79,7 @@ class KernelTemplate:
         self._process = ForkedProcess(pid, control, None)
         self._control: socket.socket | None = control
         self._ready = False
-        #: Seconds that a kernel waits for that: only the first one does.
+        #: Seconds that the next kernel waits for the imports; only the first one waits.
         self._patience = IMPORT_TIMEOUT
         #: The modules that could not be preloaded, with the reason (`ipybox.guest.protocol`).
         self.not_preloaded: dict[str, str] = {}
@@ -87,7 +87,7 @@ class KernelTemplate:
     async def fork(self, command: list[str]) -> ForkedProcess | None:
         """Returns a new process, which waits for its request; None if it can't be forked, or not yet.
 
-        Register the process before you await anything, because other children of the gateway are reaped.
+        Register the process before you await anything, because unregistered children of the gateway are reaped.
         """
         async with self._lock:
             try:
@@ -99,11 +99,11 @@ class KernelTemplate:
                 logger.warning("kernels start more slowly because the template process is not available: %s", error)
                 return None
             except asyncio.CancelledError:
-                self._end()  # its answer is still on its way
+                self._end()  # its answer may still arrive
                 raise
 
     async def _until_ready(self, control: socket.socket) -> bool:
-        """Returns whether the process has imported its modules, and lets the first kernel wait for that.
+        """Returns whether the process has imported its modules; the first kernel waits for that.
 
         Raises:
             EOFError, OSError: If it has ended.
@@ -131,7 +131,7 @@ class KernelTemplate:
     async def _fork(self, control: socket.socket, command: list[str]) -> ForkedProcess | None:
         try:
             ours, theirs = socket.socketpair()
-        except OSError as error:  # too many open files, which says nothing of the template
+        except OSError as error:  # too many open files, which is not the template's fault
             logger.debug("can't fork a kernel: %s", error)
             return None
         try:
@@ -150,11 +150,11 @@ class KernelTemplate:
         return ForkedProcess(answer, ours, self._imported)
 
     def is_current(self, process: ForkedProcess) -> bool:
-        """Whether a process has the same modules as a new one: packages may have been installed since."""
+        """Returns whether a process has the same modules as a new one: packages may have been installed since."""
         return not self._preload or process.imported == self._installed()
 
     def _installed(self) -> tuple[int, int] | None:
-        """Returns what changes when a package is installed: the directory is replaced as a whole."""
+        """Returns a value that changes when a package is installed, because that replaces the directory."""
         with suppress(OSError):
             found = self._packages.stat()
             return found.st_ino, found.st_mtime_ns
@@ -169,7 +169,7 @@ class KernelTemplate:
 
 
 async def _received(control: socket.socket) -> Any:
-    """Returns the next message of the template.
+    """Returns the template's next message.
 
     Raises:
         EOFError: If it has ended.

@@ -1,4 +1,4 @@
-"""The text of a cell's error, whatever the exception: code can make its text and its traceback fail."""
+"""Formats a cell's error, whatever the exception: code can make its text and its traceback fail."""
 
 import errno
 import linecache
@@ -29,7 +29,7 @@ LIBRARY_NAMES = {"site-packages", "dist-packages", STATE_DIR}
 MAX_FRAMES = 50
 MAX_CHAIN = 20
 
-#: Characters of the text of an exception. A reply has it twice, with up to 12 bytes for each, and at most 256 MiB.
+#: Maximum characters of an exception's text. A reply of up to 256 MiB has it twice, at up to 12 bytes each.
 MAX_TEXT = 1 << 23
 
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -49,7 +49,7 @@ def text_of(error: BaseException) -> str:
 
 
 def bounded(text: str) -> str:
-    """Returns a text of an exception, without its middle if it is too long for a message."""
+    """Returns an exception's text, without its middle if it is too long for a message."""
     if len(text) <= MAX_TEXT:
         return text
     return f"{text[: MAX_TEXT // 2]}\n[{len(text) - MAX_TEXT:,} characters not shown]\n{text[-MAX_TEXT // 2 :]}"
@@ -69,7 +69,7 @@ def user_traceback(error: BaseException) -> list[str]:
 
 def error_content(error: BaseException) -> dict[str, Any]:
     """Returns a reply's content for an error that IPython has not shown."""
-    # The place of an interrupt outside of the code says nothing about the code.
+    # Where an interrupt hits outside of the code says nothing about the code.
     lines = [name_of(error)] if isinstance(error, KeyboardInterrupt) else user_traceback(error)
     return {
         "status": "error",
@@ -95,11 +95,11 @@ def cut_at_ipybox(traceback: TracebackType | None) -> None:
 
 
 def shorten(error: BaseException) -> None:
-    """Removes the middle of what is too long to be formatted: tracebacks of deep recursions, and chains of exceptions.
+    """Shortens tracebacks of deep recursions and chains of exceptions that are too long to format.
 
-    IPython looks at each frame, and Python calls itself for each exception of a chain.
+    IPython looks at each frame, and Python recurses for each exception in a chain.
     """
-    with suppress(Exception):  # of an exception that does not let itself be changed
+    with suppress(Exception):  # the exception may not permit changes
         for number, link in enumerate(_chain(error)):
             if number == MAX_CHAIN and (link.__cause__ or link.__context__) is not None:
                 link.__cause__ = link.__context__ = None
@@ -124,21 +124,21 @@ def _shorten_traceback(first: TracebackType | None) -> None:
 def release_what_ran_out(error: BaseException) -> None:
     """Clears the variables of functions that failed because descriptors or memory ran out.
 
-    Otherwise they would stay in `sys.last_traceback` until the next error.
+    Otherwise `sys.last_traceback` would keep them until the next error.
     """
     if any(isinstance(link, MemoryError) or getattr(link, "errno", None) in NO_DESCRIPTORS for link in _chain(error)):
         for link in _chain(error):
             clear_frames(link.__traceback__)
             for frame, _ in walk_tb(link.__traceback__):
-                # Before Python 3.13 it is a copy, created when it is read, as the traceback was, and then kept.
+                # Before Python 3.13, this is a copy that the frame keeps; reading it again drops the cleared variables.
                 _ = frame.f_locals
 
 
 def count_source_lines(frame: FrameType) -> int:
     """Returns the number of lines of a frame's source, even if the source is a cell, which is in no file.
 
-    IPython finds no lines of cells, treats them as sources of more than 10,000 lines, and shows them in its fast way,
-    which has the wrong lines for comprehensions, and the line that a frame has reached since.
+    IPython finds no lines for cells and treats them as sources of more than 10,000 lines. For those, its fast
+    formatting shows wrong lines for comprehensions, and the line that a frame has reached since.
 
     https://github.com/ipython/ipython/blob/9.18.1/IPython/core/ultratb.py#L910
     """
@@ -165,7 +165,7 @@ def _is_ours(traceback: TracebackType) -> bool:
     frame = traceback.tb_frame
     if frame.f_code.co_filename.startswith(PACKAGE_DIR):
         return True
-    # Of a generated tool module, only the call of its client matters to a reader. `import *` copies the client's name
-    # into a cell, too.
+    # In a generated tool module, only the call of its client matters to a reader. `import *` also copies the client's
+    # name into a cell.
     client = None if frame.f_globals.get("__name__") == "__main__" else frame.f_globals.get("CLIENT")
     return type(client).__module__ == "ipybox.guest.tools.client"

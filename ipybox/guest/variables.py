@@ -1,6 +1,6 @@
-"""Sets and reads variables of the user, and sets environment variables for one cell (`ipybox.guest.protocol`).
+"""Sets and reads the user's variables, and sets environment variables for one cell (`ipybox.guest.protocol`).
 
-The kernel imports this module for the first request that needs it.
+The kernel imports this module on the first request that needs it.
 """
 
 import os
@@ -25,7 +25,7 @@ def set_variables(shell: Any, entries: Sequence[dict[str, str]], buffers: Sequen
 
 
 def read_reply(shell: Any, name: str) -> tuple[dict[str, Any], list[bytes]]:
-    """Returns content and buffers of the reply to a request to read a variable."""
+    """Returns the content and buffers of the reply to a request to read a variable."""
     try:
         if name not in shell.user_ns:
             raise VariableError(f"the kernel has no variable {name}")
@@ -45,7 +45,7 @@ def error_content(error: VariableError) -> dict[str, Any]:
 def environment(variables: dict[str, str]) -> Generator[None]:
     """Sets environment variables, and restores them at the end, even if code has changed them."""
     environ = os.environ  # code may replace it
-    read_zone = time.tzset if "TZ" in variables else do_nothing  # the C library reads it only when it is asked to
+    read_zone = time.tzset if "TZ" in variables else do_nothing  # the C library rereads it only on request
     before = {name: environ.get(name) for name in variables}
 
     def restore() -> None:
@@ -56,7 +56,7 @@ def environment(variables: dict[str, str]) -> Generator[None]:
                 environ[name] = value
         read_zone()
 
-    try:  # an interrupt may come anywhere, also during the first restoration
+    try:  # an interrupt may arrive anywhere, even during the first restoration
         try:
             environ.update(variables)
             read_zone()

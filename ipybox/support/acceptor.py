@@ -14,16 +14,16 @@ logger = logging.getLogger(__name__)
 
 AcceptedSocket = Callable[[socket.socket], None]
 
-#: Seconds until the next try after one that failed, as without a free descriptor.
+#: Seconds before the next attempt after a failure, such as a lack of descriptors.
 RETRY_INTERVAL = 0.1
 
 
 class Acceptor:
     """Passes each connection of a listening socket to a callback, until `stop`.
 
-    Without a free descriptor or memory, connections wait in the socket's backlog. The callback runs in the acceptor's
-    thread and owns the connection, which does not block; the thread closes the listening socket. If the system lacks
-    descriptors or threads, that is an OSError, and `listener` stays open.
+    If descriptors or memory run out, connections wait in the socket's backlog. The callback runs in the acceptor's
+    thread and owns the connection, which is non-blocking; the thread closes the listening socket. If the system lacks
+    descriptors or threads for the acceptor itself, creating it raises an OSError, and `listener` stays open.
     """
 
     def __init__(self, listener: socket.socket, on_connection: AcceptedSocket, *, name: str):
@@ -43,7 +43,7 @@ class Acceptor:
         """Makes the thread end. Any thread may call this, more than once."""
         self._stopped.set()
         self._waker.close()
-        # If another process shares the socket and makes `accept` block, this ends it. macOS refuses it.
+        # If another process shares the socket and makes `accept` block, this unblocks it. macOS refuses the call.
         with self._closing, contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
 

@@ -1,16 +1,16 @@
-"""Checks untrusted JSON before it is parsed: its values can take twenty times the memory of its text, and seconds."""
+"""Checks untrusted JSON before it is parsed, which can take seconds and twenty times the memory of its text."""
 
-#: More values than honest JSON contains. Building this many takes about half a second and 300 MB.
+#: More values than legitimate JSON contains. Building this many takes about half a second and 300 MB.
 MAX_VALUES = 3_000_000
 
-#: Occurrences up to which a character is rare.
+#: Occurrences up to which a character counts as rare.
 _RARE = 16
 
 #: Maximum bytes of a message from an MCP server: enough for a file of 64 MiB in base64.
 MAX_MESSAGE_BYTES = 128 << 20
 
-#: Bytes and values of all messages that an MCP server sends while its tools are listed. Checking and copying so many
-#: values takes about a second.
+#: Maximum bytes and values in all messages that an MCP server sends while it lists its tools. Checking and copying so
+#: many values takes about a second.
 MAX_LISTED_BYTES = 32 << 20
 MAX_LISTED_VALUES = 500_000
 
@@ -50,7 +50,7 @@ def exceeds_value_limit(data: bytes) -> bool:
 
 
 def count_values(data: bytes, enough: int) -> int:
-    """Returns about how many values JSON contains; up to `enough`, separators in strings count, which is faster."""
+    """Returns about how many values JSON contains; up to `enough`, it counts separators in strings, which is faster."""
     found = _separators(data)
     if found <= enough:
         return found
@@ -65,7 +65,7 @@ def count_values(data: bytes, enough: int) -> int:
 def _separators(data: bytes) -> int:
     """Returns how many separators there are: each value except the first of an array or object follows a comma.
 
-    Where a character is rare, as in a long text, `find` is much faster than `count`.
+    If a character is rare, as in a long text, `find` is much faster than `count`.
     """
     total = 0
     for character in (b",", b"[", b"{"):

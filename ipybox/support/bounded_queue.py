@@ -1,4 +1,4 @@
-"""A queue for output that waits for a consumer that may be slow."""
+"""A queue for output whose consumer may be slow."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class BoundedQueue(Generic[T]):
-    """A queue that never blocks a producer: items beyond a limit of their sizes in all are dropped, and counted."""
+    """A queue that never blocks its producer: items beyond the limit on their total size are dropped and counted."""
 
     def __init__(self, limit: int):
         self._limit = limit
@@ -29,7 +29,7 @@ class BoundedQueue(Generic[T]):
         self._items.put_nowait((item, 0))
 
     async def produced_by(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[T]:
-        """Runs `work` and yields the items that it adds; raises its error. Leaving the iteration ends `work`."""
+        """Runs `work` and yields the items that it adds; raises its error. Leaving the iteration cancels `work`."""
 
         async def run() -> None:
             try:
@@ -47,7 +47,7 @@ class BoundedQueue(Generic[T]):
             if running.cancel():
                 await asyncio.wait([running])
             if not running.cancelled():
-                running.exception()  # so that asyncio does not report an error that nobody waits for
+                running.exception()  # marks an error as retrieved, so that asyncio doesn't report it
 
     def take_dropped(self) -> int:
         """Returns the size of the items that were dropped since the last call."""

@@ -15,7 +15,7 @@ from ipybox.support.process_group import signal_group
 
 logger = logging.getLogger(__name__)
 
-#: Lines that are kept, and characters of one line.
+#: Maximum lines that are kept, and characters per line.
 MAX_LINES = 20
 MAX_LENGTH = 500
 
@@ -24,9 +24,9 @@ TERMINATE_GRACE = 2.0
 
 
 async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:
-    """Ends a child that leads a process group and has been told to end, with the group; returns its exit status.
+    """Waits for a process group leader that was asked to exit, and ends its group; returns its exit status.
 
-    It gets SIGTERM after `timeout` seconds.
+    The group gets SIGTERM after `timeout` seconds.
     """
     for wait, number in ((timeout, signal.SIGTERM), (TERMINATE_GRACE, signal.SIGKILL)):
         with suppress(TimeoutError):
@@ -39,9 +39,9 @@ async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:
 
 
 class StderrLines:
-    """Reads a pipe until `close`, or until everybody has closed its other end.
+    """Reads a pipe until `close`, or until all holders have closed its other end.
 
-    With a pipe of asyncio's own, a process would count as running until every holder of the pipe has ended.
+    With asyncio's own pipe, a process would count as running until every holder of the pipe has ended.
     """
 
     def __init__(self, name: str, *, echo: bool = False):
@@ -58,7 +58,7 @@ class StderrLines:
         return (*self._lines, self._unended) if self._unended else tuple(self._lines)
 
     async def open(self) -> int:
-        """Returns the descriptor for the child, which the caller closes after the start."""
+        """Returns the descriptor for the child; the caller closes it after starting the child."""
         read_end, write_end = os.pipe()
         reader = asyncio.StreamReader()
         try:

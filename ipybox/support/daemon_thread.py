@@ -1,4 +1,4 @@
-"""Threads that do not keep the program from ending."""
+"""Threads that do not keep the program from exiting."""
 
 import asyncio
 import concurrent.futures
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def start_daemon_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """Starts a thread, and returns it; raises an OSError if the system has no thread left."""
+    """Starts a thread, and returns it; raises an OSError at a system or user limit on threads."""
     thread = threading.Thread(target=function, name=name, daemon=True)
     try:
         thread.start()
@@ -23,7 +23,7 @@ def start_daemon_thread(function: Callable[[], object], name: str) -> threading.
 async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     """Returns the result of a function in a thread of its own, with the caller's context variables.
 
-    Python waits for the threads of `asyncio.to_thread` at exit. If the caller is cancelled, the function runs on.
+    Unlike `asyncio.to_thread`, it doesn't delay the exit of Python. If the caller is cancelled, the function runs on.
     """
     outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
     outcome.set_running_or_notify_cancel()  # a cancelled caller can't cancel it
@@ -32,7 +32,7 @@ async def in_daemon_thread(function: Callable[[], T], name: str) -> T:
     def run() -> None:
         try:
             outcome.set_result(context.run(function))
-        except StopIteration:  # no future can pass it on, as no coroutine can (PEP 479)
+        except StopIteration:  # futures can't raise it, as coroutines can't (PEP 479)
             outcome.set_exception(RuntimeError("the function raised StopIteration"))
         except BaseException as exc:
             outcome.set_exception(exc)

@@ -1,7 +1,7 @@
 """Time limits that cover several waits, and a lock whose wait counts towards them. Executions use both.
 
-An application that blocks its event loop, or a process that was stopped for a while, sees answers and expired timers at
-the same time, and answers that have arrived must count.
+If the event loop was blocked, or the process was stopped for a while, responses and expired timers show up at the same
+time, and responses that have arrived must win.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from numbers import Real
 #: Seconds that a timer may be late before the event loop counts as blocked.
 LATE = 0.2
 
-#: How often the event loop then gets more time before the wait times out, and the seconds that it gets each time.
+#: How many times a blocked event loop gets more time before the wait times out, and how many seconds each time.
 TURNS = 5
 TURN = 0.1
 
 
 def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
-    """Checks that the seconds of an option are a positive number; errors name it, and what else can be given.
+    """Checks that an option is a positive number of seconds; errors name the option and append `unlimited`.
 
     0 means no limit in some libraries, and no time in others. NaN would break all timers of the event loop.
     """
@@ -29,7 +29,7 @@ def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
 
 
 class Deadline:
-    """A limit of seconds that starts when it is created, in a running event loop; None for no limit."""
+    """A time limit in seconds that starts when it is created, in a running event loop; None for no limit."""
 
     def __init__(self, seconds: float | None):
         if seconds is not None:
@@ -98,7 +98,7 @@ class DeadlineLock(asyncio.Lock):
 
     @asynccontextmanager
     async def hold(self, deadline: Deadline) -> AsyncGenerator[None]:
-        """Holds the lock, or raises a TimeoutError if the turn does not come before the deadline."""
+        """Holds the lock; raises a TimeoutError if it can't be acquired before the deadline."""
         try:
             async with deadline.limit():
                 await self.acquire()

@@ -1,4 +1,4 @@
-"""The files and sockets that this process has, and can have, open."""
+"""This process's open files and sockets, and their limit."""
 
 import logging
 import os
@@ -7,8 +7,8 @@ import sys
 
 logger = logging.getLogger(__name__)
 
-#: Open files and sockets of the server, and of each session: the pipes of an engine, connections to the kernel and from
-#: it, and MCP servers.
+#: Open files and sockets of the server, and of each session: engine pipes, connections to and from the kernel, and MCP
+#: servers.
 OWN_DESCRIPTORS = 256
 SESSION_DESCRIPTORS = 24
 
@@ -28,7 +28,7 @@ def allow_descriptors(count: int) -> None:
 
 
 def open_standard_streams() -> None:
-    """Opens streams that are closed, whose numbers other files would get, and lets any text be printed."""
+    """Opens closed standard streams, whose numbers other files would get, and makes any text printable."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)

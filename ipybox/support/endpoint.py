@@ -64,7 +64,7 @@ class Endpoint:
     #: The token of requests; by default the one that the component has published on this machine.
     token: str | None = field(default=None, repr=False)
     dial: Dial | None = None
-    #: Whether programs between this process and the component, such as `srun`, hold up small messages.
+    #: Whether programs between this process and the component, such as `srun`, delay small messages.
     relayed: bool = False
 
     @property
@@ -78,7 +78,7 @@ class Endpoint:
     def session(self) -> aiohttp.ClientSession:
         """Returns a new HTTP session for this endpoint, which the caller closes. Read answers with `read_answer`.
 
-        It does not trust the component: it follows no redirection, which could lead anywhere, and decompresses nothing.
+        It does not trust the component: it follows no redirects, which could lead anywhere, and decompresses nothing.
         """
         tracing = aiohttp.TraceConfig()
         if self.token or self.dial is None:
@@ -96,7 +96,7 @@ class Endpoint:
     async def _authorize(
         self, _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestStartParams
     ) -> None:
-        """Adds the token to a request; looks it up each time, because a restarted component has another one."""
+        """Adds the token to a request; looks it up each time, because a restarted component has a new one."""
         token = self.token
         if token is None and self.dial is None and self.port is not None:
             token = find_token(self.kind, self.port)

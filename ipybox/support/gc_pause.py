@@ -1,4 +1,4 @@
-"""Avoids garbage collection where it frees nothing: during large imports, and as the process exits.
+"""Avoids garbage collection when it frees nothing: during large imports, and when the process exits.
 
 It affects only ipybox's own processes, never an application that imports ipybox.
 """
@@ -20,7 +20,7 @@ def mark_own_process() -> None:
 def gc_paused(*, own: bool = False) -> Generator[None]:
     """Pauses garbage collection; objects alive at the end move to the oldest generation.
 
-    Unless `own` says that the process is ipybox's own, nothing is paused before `mark_own_process`.
+    Without `own`, for a process of ipybox's own, it does nothing before `mark_own_process`.
     """
     enabled = gc.isenabled() and (own or _own_process)
     if enabled:
@@ -37,7 +37,7 @@ def gc_paused(*, own: bool = False) -> Generator[None]:
 
 
 def skip_collection_at_exit() -> None:
-    """Ends garbage collection, because Python would scan all objects as the process exits, for more than 0.1 s."""
+    """Disables garbage collection, because Python would scan all objects at exit, for more than 0.1 s."""
     if _own_process:
         gc.freeze()
         gc.disable()

@@ -1,4 +1,4 @@
-"""The variables of its own environment that ipybox passes to programs; others may contain the user's keys."""
+"""The environment variables that ipybox passes on to programs; others may contain the user's keys."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Imports the exported names of a package on first use (PEP 562), and not from directories that code can write."""
+"""Imports a package's exported names on first use (PEP 562), but not from directories that code can write."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns the `__getattr__` and the `__dir__` of a package, given the module of each name that it exports.
 
-    `load` imports a module, by default like `import_installed`.
+    `load` imports a module, by default `import_installed`.
     """
 
     def get(name: str) -> Any:
@@ -33,10 +33,10 @@ def lazy_exports(
 
 
 def import_installed(name: str) -> ModuleType:
-    """Returns a module, imported with its dependencies without the directory that Python adds in front of `sys.path`.
+    """Imports a module and its dependencies without the directory that Python adds in front of `sys.path`.
 
-    That is the directory of a script, or the working directory, where code may have planted a module earlier. It is
-    used only for modules that are found nowhere else.
+    That is the script's directory or the working directory, where code may have planted a module earlier. It is used
+    only for modules that are found nowhere else.
     """
     if name in sys.modules or sys.flags.safe_path or not _was_added(sys.path[0]):
         return import_module(name)
@@ -57,7 +57,7 @@ def _was_added(directory: str) -> bool:
 
 
 class _Hidden(threading.local):
-    """The directory that this thread does not import from, if any."""
+    """The directory that this thread does not import from."""
 
     directory: str | None = None
 
@@ -66,7 +66,7 @@ _hidden = _Hidden()
 
 
 class _PathFinder(PathFinder):
-    """Finds modules in `sys.path`, as its base does, but for one thread not in the directory that is hidden from it."""
+    """Finds modules in `sys.path`, except for those in a directory that is hidden from this thread."""
 
     @classmethod
     def find_spec(

@@ -1,4 +1,4 @@
-"""Opens listening sockets for the servers on a port, with errors that people understand; which hosts are local."""
+"""Opens listening sockets on ports, with errors that people understand, and recognizes local hosts."""
 
 import errno
 import socket
@@ -21,8 +21,8 @@ def listen(host: str, port: int) -> socket.socket:
             reason = str(exc)
         raise OSError(exc.errno, f"can't listen on {host} port {port}: {reason}") from exc
     listener.setblocking(False)
-    # Connections inherit it. asyncio sets it only on sockets that state their protocol; without it, each answer of two
-    # writes takes 40 ms: https://github.com/python/cpython/blob/3.11/Lib/asyncio/base_events.py
+    # Connections inherit it. asyncio sets it only on sockets with an explicit protocol; without it, each response of
+    # two writes takes 40 ms: https://github.com/python/cpython/blob/3.11/Lib/asyncio/base_events.py
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

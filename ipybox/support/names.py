@@ -1,4 +1,4 @@
-"""The names that the sandbox treats specially. All lists are here, and nowhere else.
+"""The names that the sandbox treats specially, all in one place.
 
 What code must not read:  SECRET_FILES in the workspace, CREDENTIALS elsewhere; both are defaults of `denyRead`.
 What it must not write:   PROTECTED_FILES and PROTECTED_DIRS wherever they exist in the workspace, and STATE_DIR.
@@ -34,7 +34,7 @@ CREDENTIALS: Final = (
     *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium", "~/Library/Cookies"),
     *("~/.*_history", "~/.local/share/fish/fish_history", "~/.lesshst", "~/.viminfo", "~/.Xauthority"),
     *("~/.local/state/ipybox", "/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_*_key"),
-    # Where these variables of the host move them.
+    # Where these variables of the host relocate them.
     *("$GNUPGHOME", "$PASSWORD_STORE_DIR", "$AWS_SHARED_CREDENTIALS_FILE", "$AWS_CONFIG_FILE"),
     *("$AWS_WEB_IDENTITY_TOKEN_FILE", "$AZURE_CONFIG_DIR", "$GOOGLE_APPLICATION_CREDENTIALS", "$CLOUDSDK_CONFIG"),
     *("$BOTO_CONFIG", "$OCI_CLI_CONFIG_FILE", "$RCLONE_CONFIG", "$KUBECONFIG", "$DOCKER_CONFIG/config.json"),
@@ -55,10 +55,10 @@ _TOOLS: Final = (
     *(".husky", ".devcontainer", ".cursor", ".gemini", ".codex", ".opencode", ".kiro", ".windsurf", ".roo"),
     *(".amazonq", ".qwen", ".continue", ".zed"),
 )
-#: Configuration of agents in files that people see, so that it gets no placeholders.
+#: Configuration files of agents that aren't hidden from people, so they get no placeholders.
 _AGENTS: Final = ("opencode.json", "opencode.jsonc", "crush.json", ".crush.json")
 
-#: Files that programs of the host trust or execute, including the instructions of agents.
+#: Files that host programs trust or execute, including agents' instructions.
 PROTECTED_FILES: Final = (
     *_SHELL_AND_GIT,
     *(".env", ".mcp.json", "sandbox-config.json", "ipybox.yaml", ".devcontainer.json"),
@@ -68,22 +68,21 @@ PROTECTED_FILES: Final = (
 PROTECTED_DIRS: Final = (".git", ".hg", ".claude", ".idea", ".vscode", *_TOOLS)
 
 #: Protected names that may appear during a session: agents on the host create instructions (`/init`), ipybox asks
-#: before a new file of its own opens anything (`trust`), and others would disturb programs if they were empty.
+#: before a new file of its own opens anything (`trust`), and others would confuse programs if they were empty.
 _CREATABLE: Final = (*_INSTRUCTIONS, *_AGENTS, "sandbox-config.json", "ipybox.yaml", ".hg")
 
 #: Placeholders in the workspace's own directory while a sandbox runs there: a file with this content, or an empty
-#: directory if it is None. All of them are hidden names. `git status` shows no empty directories, and `git pull`
-#: replaces them. The files are those that people, git and agents read or write during a session; a `.mcp.json` must be
-#: JSON.
+#: directory if it is None. All their names are hidden. `git status` shows no empty directories, and `git pull` replaces
+#: them. The files are those that people, git and agents read or write during a session; a `.mcp.json` must be JSON.
 PLACEHOLDERS: Final[dict[str, str | None]] = {
     **dict.fromkeys(name for name in (*PROTECTED_FILES, *PROTECTED_DIRS) if name not in _CREATABLE),
     **{".env": "", ".gitmodules": "", ".aider.conf.yml": "", ".mcp.json": '{"mcpServers": {}}\n'},
 }
 
-#: The placeholders that programs of the host read in a home, where git fails on a directory.
+#: The placeholders that host programs read in a home directory, where git fails on a directory.
 HOME_FILES: Final = _SHELL_AND_GIT
 
-#: Protected names that an entry of `allowWrite` with their path opens, and the parts that stay closed.
+#: Protected names that an `allowWrite` entry with their path opens, and the parts that stay closed.
 OPENABLE: Final[dict[str, tuple[str, ...]]] = {
     ".git": ("hooks", "config"),
     ".hg": ("hgrc",),
@@ -91,18 +90,18 @@ OPENABLE: Final[dict[str, tuple[str, ...]]] = {
 }
 
 #: Directories of installed packages. Names that are protected elsewhere can be written there, because packages contain
-#: such names, and people don't open these directories as a project; secrets are hidden.
+#: such names, and people don't open these directories as projects; secrets stay hidden.
 PACKAGES: Final = ("node_modules", "site-packages", "__pycache__")
 
-#: Directories of a home, by the XDG variables that move them.
+#: Directories in a home, and the XDG variables that relocate them.
 _XDG: Final = {"~/.config/": "$XDG_CONFIG_HOME", "~/.local/share/": "$XDG_DATA_HOME", "~/.cache/": "$XDG_CACHE_HOME"}
 
 
 def expand(entry: str) -> list[str]:
-    """Returns the paths that an entry of `denyRead` stands for.
+    """Returns the paths that a `denyRead` entry expands to.
 
-    `$NAME` at its beginning is a variable of this process, which may list any number of paths. `~` is both the home in
-    HOME and that of the user's account, because another HOME does not remove the account's credentials.
+    A leading `$NAME` is an environment variable, which may list any number of paths. `~` expands to both HOME and the
+    home of the user's account, because a different HOME does not remove the account's credentials.
     """
     home = account_home()
     if (entry == "~" or entry.startswith("~/")) and home is not None and home != os.path.expanduser("~"):
@@ -127,7 +126,7 @@ def _moved(entry: str) -> list[str]:
         return [entry]
     name, slash, rest = entry[1:].partition("/")
     values = os.environ.get(name, "").split(os.pathsep)
-    # Users set a device to say that there is no such file.
+    # Users name a device to say that there is no such file.
     return [f"{literal(value)}{slash}{rest}" for value in values if value and not value.startswith("/dev/")]
 
 
@@ -137,7 +136,7 @@ def literal(path: str) -> str:
 
 
 def is_protected(name: str) -> bool:
-    """Returns whether programs of the host trust or execute files of this name."""
+    """Returns whether host programs trust or execute files with this name."""
     return name.lower() in _PROTECTED
 
 

@@ -14,17 +14,17 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def variables(value: Any) -> list[str]:
-    """Return the names of all variables that `value` refers to, each once, in order of appearance."""
+    """Returns the names of all variables that `value` refers to, each once, in order of appearance."""
     names: dict[str, str] = {}
     _replaced(value, lambda match: names.setdefault(match[1], ""))
     return list(names)
 
 
 def substitute(value: Any, env: Mapping[str, str]) -> Any:
-    """Return a copy of `value` with every `${NAME}` in its strings, but not in its keys, replaced by `env[NAME]`.
+    """Returns a copy of `value` with every `${NAME}` in its strings, but not in its keys, replaced by `env[NAME]`.
 
     Raises:
-        MissingVariableError: `env` lacks some of the variables; the message names them all.
+        MissingVariableError: If `env` lacks any of the variables; the message names them all.
     """
     if missing := [name for name in variables(value) if name not in env]:
         names = ", ".join(f"${{{name}}}" for name in missing)

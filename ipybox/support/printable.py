@@ -1,7 +1,7 @@
 """Makes text with untrusted parts safe to show to people: in a terminal, a log, a form, an approval, an error.
 
 Characters that control a terminal, change the reading order or are invisible become escapes, as in JSON. Nothing is
-removed, so that no new sequence can arise, and the text can still be read exactly.
+removed, so no new sequence can arise, and the exact text can still be read.
 """
 
 import logging

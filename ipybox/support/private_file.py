@@ -1,4 +1,4 @@
-"""Files that only the same user can read, from their first byte on, among them the secret keys of this user."""
+"""Files that only their owner can read, from the first byte on, including the user's secret keys."""
 
 import os
 import secrets
@@ -15,7 +15,7 @@ def create_private(path: Path, mode: Literal["w", "wb"] = "w") -> IO[Any]:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Writes a file with mode 0600 and atomically replaces an existing one, which stays if that fails."""
+    """Writes a file with mode 0600 and atomically replaces an existing one, which is kept if that fails."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     try:
         with create_private(new) as file:

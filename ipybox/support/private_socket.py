@@ -1,4 +1,4 @@
-"""Unix sockets in private directories, also where the path of the directory is too long for a socket's address."""
+"""Unix sockets in private directories, even if the directory's path is too long for a socket address."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def bind_private(path: Path) -> socket.socket:
-    """Returns a non-blocking socket that listens at a path, in place of one that a killed process left there."""
+    """Returns a non-blocking socket that listens at a path; replaces one that a killed process left there."""
     path.unlink(missing_ok=True)
     with _unfinished() as listener, _address(path) as address:
         listener.bind(address)
@@ -27,7 +27,7 @@ def connect_private(path: Path) -> socket.socket:
 
 @contextmanager
 def _unfinished() -> Generator[socket.socket]:
-    """Yields a new socket, which is non-blocking from then on, or closed in case of an error."""
+    """Yields a new socket, and makes it non-blocking afterwards, or closes it after an error."""
     new = socket.socket(socket.AF_UNIX)
     try:
         yield new

@@ -1,4 +1,4 @@
-"""Runs programs only to check whether and how they work: with a time limit, without input, without leftovers."""
+"""Runs programs to check whether and how they work: with a time limit, without input, and leaving nothing behind."""
 
 import os
 import selectors
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ipybox.support.process_group import signal_group
 
-#: Default time limit of a program, in seconds. On a busy machine, node takes several only to start.
+#: Default time limit of a program, in seconds. On a busy machine, node takes several just to start.
 PROBE_TIMEOUT = 10.0
 
 #: Seconds to wait for the end of a program after SIGTERM, and after SIGKILL.
@@ -25,7 +25,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of a program: its stdout, its failure unless it succeeded, and whether that was the time limit."""
+    """A program's stdout, why it failed (None if it succeeded), and whether it timed out."""
 
     output: str
     failure: str | None
@@ -35,7 +35,7 @@ class ProbeResult:
 def probe(command: Sequence[str], *, path: str | None = None, timeout: float | None = None) -> ProbeResult:
     """Runs a program without input, by default with the PATH of this process; blocks until it ends.
 
-    A program that still runs after `timeout`, by default `PROBE_TIMEOUT`, is killed with its whole process group.
+    A program that is still running after `timeout`, by default `PROBE_TIMEOUT`, is killed with its process group.
     """
     timeout = PROBE_TIMEOUT if timeout is None else timeout
     try:
@@ -110,6 +110,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _reason(text: str) -> str:
-    """Returns the line with the reason of a failure: the first that mentions an error, or else the last one."""
+    """Returns the line with the reason for a failure: the first that mentions an error, or else the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")[:400]

@@ -1,8 +1,8 @@
 """Safe access to directories that untrusted code can write: links planted there are not followed.
 
-Code in the sandbox can replace a directory of the workspace by a link at any moment. So a directory is opened once,
-component by component without following links, and all actions in it are relative to its descriptor. No function here
-blocks, as opening a planted pipe would.
+Code in the sandbox can replace a workspace directory with a link at any moment. So a directory is opened once,
+component by component without following links, and everything done in it is relative to its descriptor. No function
+here blocks, as opening a planted pipe would.
 """
 
 import errno
@@ -31,7 +31,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY
 def open_directory(
     path: Path, *, untrusted_root: Path | None = None, base: Path | None = None, create: bool = True
 ) -> Generator["Directory"]:
-    """Opens a directory, which is created with its parents if needed and `create` is true.
+    """Opens a directory; with `create`, creates it and its parents if needed.
 
     Args:
         untrusted_root: A directory that untrusted code can write. If `path` lies there, no link below it is followed;
@@ -68,7 +68,7 @@ class Directory:
 
     @contextmanager
     def open(self, name: str, *, create: bool = False) -> Generator["Directory"]:
-        """Opens a directory in this one; raises a NotADirectoryError for a link and all else."""
+        """Opens a directory in this one; raises a NotADirectoryError for links and anything else."""
         if create:
             with suppress(FileExistsError):
                 self.make(name)
@@ -86,7 +86,7 @@ class Directory:
 
     @contextmanager
     def scratch(self, name: str) -> Generator["Directory"]:
-        """Creates a directory for the time of the context, named `name` with a random suffix, for this user only."""
+        """Creates a private directory for the duration of the context, named `name` with a random suffix."""
         name = f"{name}.{secrets.token_hex(8)}.tmp"
         self.make(name, 0o700)
         try:
@@ -101,7 +101,7 @@ class Directory:
             os.mkdir(name, mode, dir_fd=self.fd)
 
     def write_new(self, name: str, data: bytes | Iterable[bytes], mode: int = 0o666) -> None:
-        """Writes a new file, of one piece or of several. If the disk is full, nothing of it stays."""
+        """Writes a new file from one or more pieces. If that fails, for example on a full disk, the file is removed."""
         with self._named(name):
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=self.fd)
             try:
@@ -127,12 +127,12 @@ class Directory:
 
     @contextmanager
     def open_file(self, name: str) -> Generator[BinaryIO]:
-        """Opens a regular file for reading; all else is an OSError, because it could block or have side effects."""
+        """Opens a regular file for reading; others are an OSError, because they could block or have side effects."""
         with self._named(name):
             state = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
             if not stat.S_ISREG(state.st_mode):
                 raise OSError(errno.EINVAL, f"is {kind(state)}, not a regular file")
-            # If something else has replaced it since then, this neither follows nor blocks.
+            # If something else has replaced it since, this neither follows a link nor blocks.
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.fd)
         try:
             with self._named(name):
@@ -160,10 +160,10 @@ class Directory:
     def remove(self, name: str, *, closed: bool = False) -> None:
         """Removes a file, a link or a directory with its content, as far as possible.
 
-        Code can nest directories without limit: each moves to the top before it is emptied, which takes no recursion
-        and two descriptors. `shutil.rmtree` fails for deep trees, and would wait for the writer of a pipe that has
-        replaced a directory. `closed` also opens directories that their owner can't write: no code may run that can
-        replace them.
+        Code can nest directories without limit: each is moved to the top before it is emptied, without recursion and
+        with two descriptors. `shutil.rmtree` fails for deep trees, and would block on a pipe that has replaced a
+        directory. `closed` also opens directories that their owner can't write; no code may be running that can replace
+        them.
         """
         with suppress(OSError):
             if not stat.S_ISDIR(self.stat(name).st_mode):
@@ -199,7 +199,7 @@ class Directory:
 
     @contextmanager
     def _named(self, name: str) -> Generator[None]:
-        """Checks a name, and makes errors of the system show the whole path, because the name alone helps nobody."""
+        """Checks a name, and makes system errors in the context show the whole path."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ValueError(f"{name!r} is not a file name")
         try:
@@ -221,9 +221,9 @@ def kind(state: os.stat_result) -> str:
 
 
 def names_below(path: Path, directory: Path) -> tuple[str, ...] | None:
-    """Returns the names that lead from a directory, however the path spells it, to a path; None if none do."""
+    """Returns the names that lead from a directory, however the path spells it, to the path, or None."""
     state = directory.stat()
-    # The outermost parent first: an inner one can be a link by code that leads back.
+    # The outermost parent first: code may have made an inner one a link that leads back.
     for parent in reversed((path, *path.parents)):
         try:
             if os.path.samestat(parent.stat(), state):

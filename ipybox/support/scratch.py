@@ -1,8 +1,8 @@
-"""Private directories for files that the host needs only for a while, out of reach of code in a sandbox.
+"""Private directories for the host's temporary files, out of reach of code in a sandbox.
 
-Settings of the sandbox may let code write `/tmp`, and `TMPDIR` may be in the workspace: they are next to the state
-directory. The sandbox hides all of them, except the part that is code's own. A process locks each of its directories;
-the next process that creates one removes those without a lock.
+They are next to the state directory, because sandbox settings may let code write `/tmp`, and `TMPDIR` may be in the
+workspace. The sandbox hides all of them, except for the part that belongs to its code. A process locks each of its
+directories; the next process that creates one removes those without a lock.
 """
 
 import fcntl
@@ -22,15 +22,15 @@ MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 #: The longest name, with its slash, of a socket that srt or a kernel creates in a scratch directory.
 SOCKET_NAME = len("/srt/claude-socks-0123456789abcdef.sock")
 
-#: Place of a directory for sockets if the path of the state directory is too long.
+#: Where directories for sockets are created if the path of the state directory is too long.
 _SHORT = Path("/tmp")
 
 
 class ScratchDirectory:
     """A new directory with mode 0700, which exists until `remove` or the end of the context.
 
-    Its path has no links, and is short enough for `sockets`. If only a place for that which is `writable` for code in
-    the sandbox would be, there is a SandboxError.
+    Its path has no links and, with `sockets`, is short enough for them. Raises a SandboxError if only a place that
+    sandboxed code can write (`writable`) is short enough.
     """
 
     path: Path

@@ -13,7 +13,7 @@ _CONFINED = "confined"
 
 
 def state_dir() -> Path:
-    """Returns ipybox's directory in the user's state directory (XDG), which may not exist, as those below."""
+    """Returns ipybox's directory in the user's state directory (XDG). Like those below, it may not exist."""
     return _user_directory("XDG_STATE_HOME", ".local/state") / "ipybox"
 
 
@@ -23,7 +23,7 @@ def data_dir() -> Path:
 
 
 def environment_locks(environment: str) -> Path:
-    """Returns the directory with the locks of an environment of the plugins, which code can't read, and so not lock."""
+    """Returns the directory for the locks of a plugin environment. Code can't read it, so it can't take the locks."""
     return state_dir() / "environments" / environment
 
 
@@ -96,7 +96,7 @@ def _place_of(workspace: Path) -> Path:
 
 
 def record_confined_code(directory: Path) -> None:
-    """Records that code runs confined to a directory: what lies there from now on may be its work."""
+    """Records that code runs confined to a directory: what is there from now on may be its work."""
     (workspace_state_dir(directory) / _CONFINED).touch()
 
 

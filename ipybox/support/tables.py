@@ -1,8 +1,8 @@
-"""Tables as the application and a kernel send them to each other: a header of JSON, and the buffers of Arrow's arrays.
+"""The wire format of tables between the application and a kernel: a JSON header, and the buffers of Arrow arrays.
 
-Arrow's own format for this would be unsafe to read: a few of its bytes can stand for many columns, be compressed, or
-name a type whose reader runs code. Here types come from a closed list, and each byte belongs to one buffer, so that
-what arrives takes as much memory as it has bytes.
+Arrow's own format would be unsafe to read: a few bytes can expand to many columns, be compressed, or name a type whose
+reader runs code. Here types come from a closed list, and each byte belongs to one buffer, so a table takes as much
+memory as it has bytes.
 """
 
 import importlib
@@ -18,25 +18,25 @@ from ipybox.support.sizes import format_bytes
 #: The libraries whose tables can be sent, which are also the names of their encodings.
 KINDS = ("pandas", "polars", "pyarrow")
 
-#: Maximum values of a table that become an object of Python each, such as texts, which take 50 to 100 bytes of memory.
+#: Maximum values of a table that become Python objects, such as strings, which take 50 to 100 bytes of memory each.
 MAX_OBJECTS = 10_000_000
 
-#: Maximum values of the header, some 14 for each column, whose array takes about 1 kB of memory; and how deeply types
-#: can be nested.
+#: Maximum values in the header, about 14 for each column (whose array takes about 1 kB of memory), and the maximum
+#: nesting of types.
 MAX_HEADER_VALUES = 500_000
 MAX_NESTING = 32
 
-#: Bytes of the number at the start, and the multiple of bytes at which each buffer starts.
+#: Bytes of the header's size at the start, and the alignment of each buffer.
 _ALIGNED = 8
 
-#: The types without parameters, as pyarrow prints and reads them. No views, whose rows can share one large value, and
-#: no unions, run-ends or extension types.
+#: The types without parameters, as pyarrow prints and parses them. Views are missing, because their rows can share one
+#: large value, and so are unions, run-ends and extension types.
 _FLAT = re.compile(
     r"null|bool|u?int(8|16|32|64)|halffloat|float|double|(large_)?(string|binary)|month_day_nano_interval"
     r"|date32\[day\]|date64\[ms\]|time(32\[m?s\]|64\[[un]s\])|(timestamp|duration)\[[mun]?s\]"
 )
 
-#: The dtypes of pandas that its metadata may name. Others are left to pyarrow, which derives them from Arrow's types.
+#: The pandas dtypes that its metadata may name. Others are left to pyarrow, which derives them from Arrow's types.
 _DTYPE = re.compile(
     r"u?int(8|16|32|64)|float(16|32|64)|bool|object|U?Int(8|16|32|64)|Float(32|64)|boolean|string|str"
     r"|[a-z0-9_]{1,16}\[pyarrow\]"
@@ -59,11 +59,11 @@ def encode_table(name: str, kind: str, value: Any) -> bytes:
 
 
 def decode_table(name: str, kind: str, data: bytes, *, any_table: bool) -> Any:
-    """Returns the table that the other side has encoded, which is not trusted.
+    """Returns a table from the other side, which is not trusted.
 
-    `ipybox.support.variables` has checked its size. pyarrow validates the whole table, with all offsets and texts. The
-    number of its rows and of its Python objects is limited, because columns of nulls take no bytes. pandas' metadata,
-    which `to_pandas` would evaluate as literals and parse as dtypes, is replaced by what is known of it.
+    `ipybox.support.variables` has checked its size. pyarrow validates the whole table, including all offsets and
+    strings. Its rows and Python objects are limited in number, because columns of nulls take no bytes. pandas'
+    metadata, which `to_pandas` would evaluate as literals and parse as dtypes, is reduced to known values.
 
     With `any_table`, it becomes a pyarrow.Table if its library is missing here.
 
@@ -101,13 +101,13 @@ def _library(name: str, library: str) -> Any:
 
 
 def _reason(pa: Any, exc: Exception) -> str:
-    """Returns what is wrong with a table; the errors of this package continue "it …" by themselves."""
+    """Returns what is wrong with a table, worded to follow "it", as this module's own errors are."""
     own = type(exc) is ValueError and not isinstance(exc, pa.ArrowException) and str(exc).startswith(("is ", "has "))
     return str(exc) if own else f"is rejected by its library: {type(exc).__name__}: {str(exc)[:500]}"
 
 
 def _check_labels(frame: Any) -> None:
-    """Checks that pyarrow can restore the labels of a DataFrame of pandas, which it sends as text."""
+    """Checks that pyarrow can restore the labels of a pandas DataFrame, which it sends as text."""
     labels = frame.columns
     if labels.nlevels > 1:
         raise ValueError("has multi-level column labels: join each into one string")
@@ -119,7 +119,7 @@ def _check_labels(frame: Any) -> None:
 
 
 def _check_dicts(types: Any, frame: Any, table: Any) -> None:
-    """Checks that no column of Python objects has dicts: as structs, each would get the keys of all others."""
+    """Checks that no column of Python objects contains dicts: as structs, each would get the keys of all others."""
 
     def has_struct(kind: Any) -> bool:
         return types.is_struct(kind) or any(has_struct(kind.field(index).type) for index in range(kind.num_fields))
@@ -132,7 +132,7 @@ def _check_dicts(types: Any, frame: Any, table: Any) -> None:
 def _packed(pa: Any, table: Any) -> bytes:
     columns = [[field.name, field.nullable, _spec(pa.types, field.type, field.name)] for field in table.schema]
     _schema(pa, columns)
-    # As a stream, a table that is a part of a larger one contains only that part.
+    # Written as a stream, a slice of a larger table contains only the slice.
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, table.schema) as writer:
         writer.write_table(table)
@@ -189,7 +189,7 @@ def _check_header(header: bytes) -> None:
 
 
 def _parts(types: Any, array: Any) -> Iterator[Any]:
-    """Yields an array, and then those that it consists of, each of which has buffers of its own."""
+    """Yields an array and then its child arrays, each of which has its own buffers."""
     if types.is_dictionary(array.type):
         yield array.indices
         yield from _parts(types, array.dictionary)
@@ -258,7 +258,7 @@ def _check_counts(types: Any, table: Any, size: int) -> None:
 
 
 def _count_objects(types: Any, array: Any) -> int:
-    """Returns how many objects of Python a validated array becomes at most."""
+    """Returns the maximum number of Python objects that a validated array becomes."""
     kind = array.type
     if types.is_dictionary(kind):
         return len(array.dictionary)
@@ -267,13 +267,13 @@ def _count_objects(types: Any, array: Any) -> int:
         return len(array) + sum(len(part) + _count_objects(types, part) for part in parts)
     if types.is_boolean(kind):
         return len(array) if array.null_count else 0
-    # These become arrays of numpy.
+    # These become numpy arrays.
     stored = types.is_integer(kind) or types.is_floating(kind) or types.is_timestamp(kind) or types.is_duration(kind)
     return 0 if stored else len(array)
 
 
 def _with_known_metadata(table: Any, metadata: Any, *, required: bool) -> Any:
-    """Returns the table with the metadata of pandas, reduced to what is known; if required, it must be valid."""
+    """Returns the table with its pandas metadata reduced to known values; if required, the metadata must be valid."""
     try:
         return table.replace_schema_metadata({"pandas": json.dumps(_known(metadata, table.column_names))})
     except (ValueError, TypeError, KeyError):
@@ -283,7 +283,7 @@ def _with_known_metadata(table: Any, metadata: Any, *, required: bool) -> Any:
 
 
 def _known(metadata: dict[str, Any], fields: list[str]) -> dict[str, Any]:
-    """Returns pandas' metadata of a table: names, dtypes and the index, each checked.
+    """Returns a table's pandas metadata: names, dtypes and the index, each checked.
 
     https://pandas.pydata.org/docs/development/developer.html#storing-pandas-dataframe-objects-in-apache-parquet-format
     """
@@ -296,7 +296,7 @@ def _known(metadata: dict[str, Any], fields: list[str]) -> dict[str, Any]:
         column["field_name"]: {
             "name": _text(column["name"]),
             "field_name": _text(column["field_name"]),
-            "pandas_type": "object",  # is only asked whether it is "datetimetz", which Arrow's type says, too
+            "pandas_type": "object",  # only "datetimetz" matters, and Arrow's type already says that
             "numpy_type": column["numpy_type"] if _DTYPE.fullmatch(column["numpy_type"]) else "object",
             "metadata": None,
         }

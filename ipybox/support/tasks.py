@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class TaskSet:
-    """The background tasks of one owner. A task that fails is logged.
+    """The background tasks of one owner. Failures are logged.
 
-    A caller may be cancelled more than once; anyio does so at each wait. Work that must not stop half way gets its own
-    task: `finish` and `undo`.
+    A caller may be cancelled more than once; anyio does so at each wait. Work that must not stop halfway runs in its
+    own task: see `finish` and `undo`.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class TaskSet:
     ) -> T:
         """Awaits work whose effects are undone if the caller is cancelled.
 
-        The work is cancelled then, but only once, so that it can undo its effects completely. If it completes
-        nevertheless, or `cancel` is false, `revert` gets its result. The start of a process must not be cancelled:
-        asyncio would lose the process and its pipes while it connects to these (seen in Python 3.11.2).
+        The work is then cancelled, but only once, so that it can undo its effects completely. If it still completes, or
+        `cancel` is false, `revert` receives its result. Starting a process must not be cancelled: asyncio would lose
+        the process and its pipes while connecting to them (seen in Python 3.11.2).
         """
         task = self._own(work)
         try:
@@ -85,7 +85,7 @@ async def _undone(task: asyncio.Task[T], revert: Callable[[T], Coroutine[Any, An
 def _log_failure(task: asyncio.Task[Any]) -> None:
     if task.cancelled() or (exc := task.exception()) is None:
         return
-    if isinstance(exc, IpyboxError):  # its message says all, such as that the request for a node was cancelled
+    if isinstance(exc, IpyboxError):  # its message says enough, such as that the request for a node was cancelled
         logger.warning("a background task failed: %s", exc)
     else:
         logger.error("a background task failed", exc_info=exc)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
-#: Maximum bytes of a file of the workspace that sets something, such as `.env` or `sandbox-config.json`.
+#: Maximum bytes of a settings file in the workspace, such as `.env` or `sandbox-config.json`.
 MAX_SETTINGS = 64 * 1024
 
 #: Maximum bytes of a file that contains a path; longer paths lead nowhere.
@@ -12,7 +12,7 @@ MAX_PATH_FILE = 4096
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """Returns an absolute path without links; one whose links form a loop, or a long chain, stays as it is spelled.
+    """Returns an absolute path without links. If the links form a loop or a long chain, returns it as spelled.
 
     `Path.resolve` raises a RuntimeError for a loop, and `os.path.realpath` a RecursionError for a chain, in some
     versions of Python. The system follows neither, so nothing can be opened by such a path.

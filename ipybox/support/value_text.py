@@ -1,11 +1,11 @@
-"""Names a value within JSON in error messages, by its place, such as `order.items[0]`, and its type."""
+"""Describes a value within JSON for error messages: its place, such as `order.items[0]`, and its type."""
 
 from typing import Any, cast
 
 #: Where a value is: the name of the argument or variable, then the keys and indexes within it.
 Place = tuple[str | int, ...]
 
-#: What to do with bytes, which JSON has no form for.
+#: What to do with bytes, which JSON can't represent.
 SEND_TEXT = "send text, such as value.decode() or base64.b64encode(value).decode()"
 
 

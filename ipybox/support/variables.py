@@ -1,8 +1,8 @@
-"""Variables as the application and a kernel send them to each other: JSON values, and tables (`ipybox.support.tables`).
+"""The wire format of variables between the application and a kernel: JSON values, and tables (`ipybox.support.tables`).
 
-Both sides use this module, and neither unpickles anything. What can be sent arrives exactly as it was: None, bool, int,
-float with NaN and infinities, str with lone surrogates, and lists and dicts of these whose keys are str. A tuple
-arrives as a list, a scalar of numpy as Python's own, and an object of a subclass, such as an OrderedDict, as its base
+Both sides use this module, and neither unpickles anything. These values arrive unchanged: None, bool, int, float
+(including NaN and infinities), str (including lone surrogates), and lists and dicts of these, with str as keys. A tuple
+arrives as a list, a numpy scalar as a Python one, and an instance of a subclass, such as OrderedDict, as its base
 class.
 """
 
@@ -25,20 +25,20 @@ MAX_BYTES = 64 << 20
 #: How deeply lists and dicts can be nested.
 MAX_DEPTH = 100
 
-#: Python reads no longer int from text. https://docs.python.org/3/library/stdtypes.html#int-max-str-digits
+#: Python parses no longer int from text. https://docs.python.org/3/library/stdtypes.html#int-max-str-digits
 MAX_INT_DIGITS = sys.int_info.default_max_str_digits
 
 JSON = "json"
 
 _PLAIN = frozenset({type(None), bool, float, str})
-# More steps of a place than this are not shown.
+# Maximum steps of a place that are shown.
 _MAX_STEPS = 20
 _INT_LIMIT = 10**MAX_INT_DIGITS
 
 
 @dataclass(frozen=True)
 class EncodedVariable:
-    """A variable on its way."""
+    """A variable in transit."""
 
     name: str
     #: `JSON`, or the kind of table, see `ipybox.support.tables.KINDS`.
@@ -47,7 +47,7 @@ class EncodedVariable:
 
 
 class _UnfitError(Exception):
-    """A value can't be sent; `place` grows on the way out."""
+    """A value can't be sent; `place` grows as the error propagates."""
 
     def __init__(self, problem: str):
         self.problem = problem
@@ -55,7 +55,7 @@ class _UnfitError(Exception):
 
 
 def check_name(name: str) -> None:
-    """Raises a ValueError if Python code can't name a variable so, or the name has two underscores at both ends."""
+    """Raises a ValueError if the name is not valid for a Python variable, or has two underscores at both ends."""
     if not isinstance(cast(object, name), str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} can't name a variable: use letters, digits and underscores, but not a keyword")
     if name.startswith("__") and name.endswith("__"):
@@ -126,7 +126,7 @@ def _check_count(name: str, data: bytes) -> None:
 
 
 def _check(value: Any, depth: int) -> None:
-    """Checks that JSON, as `_encode_json` writes it, has exactly this value."""
+    """Checks that JSON, as `_encode_json` writes it, represents exactly this value."""
     match value:
         case None | bool() | float() | str():
             return
@@ -159,7 +159,7 @@ def _check_items(items: Any, depth: int) -> None:
 
 
 def _numpy_scalar(value: Any) -> bool | int | float | None:
-    """Returns a scalar of numpy as Python's own, or None if it is something else."""
+    """Returns a numpy scalar as a Python one, or None for anything else."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.generic):
         return None
@@ -183,7 +183,7 @@ def _problem(value: Any) -> str:
 
 
 def _table_kind(value: Any) -> str | None:
-    """Returns the library of a table. One that was never imported has no tables."""
+    """Returns the library of a table, or None; a library that was never imported has no tables."""
     for kind, name in (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table")):
         table: Any = getattr(sys.modules.get(kind), name, None)
         if isinstance(table, type) and isinstance(value, table):

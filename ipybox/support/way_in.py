@@ -1,4 +1,4 @@
-"""How the person set up this ipybox, so that messages name a setting that this person can change.
+"""How the person started ipybox, so that messages name a setting that this person can change.
 
 Standard library only: the plugins use it before anything is installed.
 """
@@ -15,7 +15,7 @@ class WayIn(Enum):
     PLUGIN = auto()
 
 
-#: Parameters whose option on the command line, or in the plugins, has another name.
+#: Parameters whose command-line or plugin option has another name.
 FLAGS = {"allowed_domains": "allow_domain", "approval_policy": "approve"}
 
 #: Claude Code sets it for the programs of a plugin: https://code.claude.com/docs/en/plugins-reference
@@ -32,13 +32,13 @@ def use_command_line() -> None:
 
 
 def use_model() -> None:
-    """Records that a model reads this process's messages about code, and passes on what only a person can do."""
+    """Records that a model reads this process's messages about code, and must pass on what only a person can do."""
     global _read_by_model
     _read_by_model = True
 
 
 def for_person(sentence: str) -> str:
-    """Returns a sentence that asks the person to do something; a model gets the order to pass it on."""
+    """Returns a sentence that asks the person to do something; for a model, an instruction to pass it on."""
     return f"Tell the user: {sentence}" if _read_by_model else sentence
 
 
@@ -70,7 +70,7 @@ def sandbox_file() -> str:
 
 
 def restart() -> str:
-    """Returns what the person does to have changed files read again."""
+    """Returns what the person must do for changed files to take effect."""
     match _way:
         case WayIn.PLUGIN:
             return "reconnect ipybox with /mcp"

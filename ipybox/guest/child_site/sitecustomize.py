@@ -1,10 +1,10 @@
-"""Lets Python programs that a kernel starts import the packages of its workspace, after the standard library.
+"""Lets Python programs started by a kernel import the packages of its workspace, after the standard library.
 
-What they print to the kernel's own stdout leaves them line by line, as on a terminal. Otherwise, a program that is
-killed loses it, and joblib's workers, which wait for more work when the cell ends, keep it.
+What they print to the kernel's own stdout is line-buffered, as on a terminal. Otherwise a killed program would lose its
+buffered output, and idle joblib workers would hold theirs back after the cell has ended.
 
-A kernel puts this directory on PYTHONPATH (`ipybox.guest.packages`), so that Python imports this module as it starts.
-Other Pythons, such as those of virtual environments that code has created, import what they always do.
+A kernel puts this directory on PYTHONPATH (`ipybox.guest.packages`), so Python imports this module at startup. Other
+Pythons, such as those of virtual environments created by code, are not affected.
 https://docs.python.org/3/library/site.html#module-sitecustomize
 """
 
@@ -22,7 +22,7 @@ _stdout: io.TextIOWrapper | None = sys.stdout  # pyright: ignore[reportAssignmen
 if _stdout is not None and str(os.fstat(_stdout.fileno()).st_ino) == os.environ.get("IPYBOX_STDOUT"):
     _stdout.reconfigure(line_buffering=True)
 
-# The environment may have a module of this name.
+# Run the environment's own sitecustomize, if it has one.
 _this = sys.modules.pop(__name__)
 sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
 try:

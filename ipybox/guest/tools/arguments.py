@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ipybox.support.value_text import SEND_TEXT, Place, place_text, type_name
 
-# By the kind of a scalar's dtype. Durations are missing, because they have no unit as text.
+# By the dtype kind of a scalar. Durations are missing, because they have no unit as text.
 _NUMPY: dict[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": float, "M": str}
 
 
@@ -29,7 +29,7 @@ class ArgumentError(ValueError):
 
 
 def as_json(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments as JSON, to which models, dataclasses, sets, dates, paths, enums and others are converted.
+    """Returns the arguments as JSON; converts models, dataclasses, sets, dates, paths, enums and others.
 
     Raises:
         ArgumentError: If a value can't be converted.
@@ -89,7 +89,7 @@ def _by_pydantic(value: Any, place: Place) -> Any:
         if dump and not isinstance(value, type):
             return dump(mode="json", by_alias=True)
         return to_jsonable_python(value)
-    except Exception as exc:  # also of serializers that users wrote
+    except Exception as exc:  # including those of users' serializers
         hint = str(exc) if dump else "send value.tolist()" if hasattr(value, "tolist") else ""
         raise _unsupported(value, place, hint) from None
 

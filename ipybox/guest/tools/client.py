@@ -238,7 +238,7 @@ def _structured(reply: RunReply, tool_name: str) -> dict[str, Any]:
 
 
 def _object_in_text(content: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the object that is the only text of a result: servers send it there, and some of them only there."""
+    """Returns the object in a result's only text: servers repeat it there, and some send it only there."""
     texts = [block.get("text") for block in content if block.get("type") == "text"]
     try:
         value: object = json.loads(str(texts[0])) if len(texts) == 1 else None
@@ -248,7 +248,7 @@ def _object_in_text(content: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def failure(message: str, data: Any) -> ToolRunnerError:
-    """Returns the error of a tool that has run, with what it returned."""
+    """Returns the error for a tool that has run, with what it returned."""
     error = ToolRunnerError(message)
     error.data = data
     return error

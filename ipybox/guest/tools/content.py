@@ -1,7 +1,7 @@
-"""A tool result as code in the kernel receives it: text, with images shown in the cell and other data saved to files.
+"""Renders tool results for code in the kernel: as text, with images shown in the cell and other data saved to files.
 
-Files are in `toolfiles/` of the kernel's working directory, which git ignores, named by their tool and numbered:
-`get_chart-001.svg`. Other threads and kernels may write there at the same time. A link in its place is not followed.
+Files go to `toolfiles/` in the kernel's working directory, which git ignores, with their tool's name and a number:
+`get_chart-001.svg`. Other threads and kernels may write there concurrently. A link in its place is not followed.
 
 https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result
 """
@@ -34,7 +34,7 @@ MAX_SHOWN_BYTES = 16 << 20
 
 FILES_DIR = Path("toolfiles")
 
-#: Characters of a tool's name in a file's name.
+#: Maximum characters of a tool's name in a file name.
 STEM_LENGTH = 64
 
 # The next number to try, by stem: only a hint, because another process may have used it.
@@ -86,7 +86,7 @@ class _Data:
 
 
 def _keep(block: dict[str, Any], tool_name: str, *, show: bool) -> str | None:
-    """Shows a block or saves it; returns a line that stands for it, or None if it is shown."""
+    """Shows a block or saves it; returns a line that describes it, or None if it is shown."""
     if block.get("type") == "resource_link" and "uri" in block:
         return _link(block)
     data = _data(block)
@@ -171,7 +171,7 @@ def _put_out(function: Callable[[Any], object], output: object) -> None:
 
 
 def _in_cell() -> bool:
-    """Returns whether a cell runs that can show output, and not only a task or thread that a cell left behind."""
+    """Returns whether a running cell can show output, rather than a task or thread that a cell left behind."""
     kernel = _kernel()
     # Displays of forked children of the kernel are dropped.
     return kernel is not None and kernel.session.pid == os.getpid() and kernel.shell.displayhook.exec_result is not None
@@ -195,14 +195,14 @@ def save(data: bytes, tool_name: str, suffix: str) -> Path:
     try:
         return FILES_DIR / _write_numbered(stem, suffix, data)
     except OSError:
-        # Code may have changed into a directory that it can't write. The call may be one that can't be repeated.
+        # Code may have changed to a directory that it can't write, and the tool call may not be repeatable.
         path = Path(tempfile.mkdtemp(prefix="toolfiles-")) / f"{stem}{suffix}"
         path.write_bytes(data)
         return path
 
 
 def suffix_of(mime_type: str, uri: str = "") -> str:
-    """Returns the suffix of a file of that type, with its dot. The URI is its origin, if that is known."""
+    """Returns the suffix of a file of that type, with its dot. The URI is the file's origin, if known."""
     # Without the machine's own tables, so that the result is the same everywhere.
     known = MimeTypes().guess_extension(mime_type, strict=False)
     if known not in (None, ".bin"):
@@ -211,7 +211,7 @@ def suffix_of(mime_type: str, uri: str = "") -> str:
         named = PurePosixPath(urlsplit(uri).path).suffix
         if re.fullmatch(r"\.[A-Za-z0-9]{1,10}", named):
             return named
-    # Python's table lacks much of sound and video, whose subtypes are suffixes: wav, ogg, flac, webm.
+    # Python's table lacks many audio and video types, whose subtypes work as suffixes: wav, ogg, flac, webm.
     subtype = mime_type.rpartition("/")[2]
     return f".{subtype}" if re.fullmatch("[a-z0-9]{1,10}", subtype) else ".bin"
 

@@ -1,7 +1,7 @@
 """One HTTP/1.1 request and its response, for blocking and for asyncio sockets alike.
 
 It supports only the part of HTTP/1.1 (RFC 9112) that the tool server uses: each response states its length. A complete
-parser (h11) costs a tool call 0.2 ms more, a sixth of a call. `HTTPConnection` does no I/O, the pool does.
+parser (h11) would add 0.2 ms to a tool call, a sixth of its time. `HTTPConnection` does no I/O; the pool does.
 """
 
 import asyncio
@@ -54,18 +54,18 @@ class ServerAddress:
 
 
 class HTTPConnection:
-    """A connection for one exchange after the other: `begin`, then `receive` until that returns the response."""
+    """A connection for consecutive exchanges: `begin`, then `receive` until it returns the response."""
 
     def __init__(self, address: ServerAddress, sock: socket.socket):
         # Small messages go both ways in turn: Nagle's algorithm would delay each by up to 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
-        # Idle connections end with their runner, which needs no close.
+        # Closes idle connections with their runner, which has no `close`.
         self.close = weakref.finalize(self, sock.close)
-        # Whether the response to every request has been read, and the server keeps the connection.
+        # Whether the response to every request has been read, and the server keeps the connection open.
         self._in_step = True
         self._answer = bytearray()
-        #: Status, length of the body, and whether the connection stays; None before the head has arrived.
+        #: Status, length of the body, and whether the connection stays open; None before the head has arrived.
         self._head: tuple[int, int, bool] | None = None
         token = address.find_token()
         authorization = f"Authorization: token {token}\r\n" if token is not None else ""
@@ -110,7 +110,7 @@ class HTTPConnection:
 
 
 def _parse_head(head: str) -> tuple[int, int, bool]:
-    """Returns status, length of the body, and whether the connection stays, from the head of a response."""
+    """Returns the status, body length, and whether the connection stays open, from the head of a response."""
     status_line, *lines = head.split("\r\n")
     status = STATUS_LINE.match(status_line)
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -162,7 +162,7 @@ class ConnectionPool:
         while True:
             try:
                 connection = self._idle.pop()
-            except IndexError:  # a check before could be outdated: threads do this at the same time
+            except IndexError:  # not checked before, because other threads pop at the same time
                 return None
             if connection.usable:
                 return connection

@@ -3,12 +3,12 @@
 This module is imported in the kernel: standard library and pydantic only. A generated model accepts values that its
 JSON Schema accepts, and sends them as the caller wrote them:
 
-- Scalars are strict (`"1"` and `True` are not integers, but `1.0` is one), and a format rewrites nothing.
-- A field has the name of the schema, or a Python name and that name as alias; callers may use both.
-- Optional fields default to `UNSET` and are not sent; `None` is sent, where the schema allows null. Where the schema
-  requires a field and has a default, that `Default` is sent.
+- Scalars are strict (`"1"` and `True` are not integers, but `1.0` is one), and formats change no values.
+- A field has its name in the schema, or a Python name with the schema's as alias; callers may use either.
+- Optional fields default to `UNSET` and are not sent; `None` is sent if the schema allows null. If the schema requires
+  a field and has a default, that `Default` is sent.
 - Nested models may be given as dictionaries, and members of an enum by their value.
-- Values of other types count as the JSON that `arguments` makes of them: a date as text, a set as a list.
+- Values of other types are accepted as the JSON that `arguments` converts them to: a date as text, a set as a list.
 """
 
 import sys
@@ -53,7 +53,7 @@ def _number(value: Any, handler: Any) -> Any:
 
 
 def _as_written(schema: Any) -> Any:
-    """Returns a field's schema that keeps integers and floats as they are written: JSON knows only numbers."""
+    """Returns a field's schema that keeps integers and floats as they are written: JSON has only numbers."""
     if isinstance(schema, list):
         return [_as_written(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -98,14 +98,14 @@ class _Model(BaseModel):
         return schema
 
     def wire_form(self) -> dict[str, Any]:
-        """Returns the object under the names of its schema, with the fields that are set; not converted to JSON."""
+        """Returns the fields that are set, by their names in the schema; not converted to JSON."""
         return self.model_dump(by_alias=True, exclude_unset=True, warnings="none")
 
 
 class Output(_Model):
-    """The result of a tool, or an object within it; keeps fields that its schema does not know."""
+    """The result of a tool, or an object within it; keeps fields that its schema does not define."""
 
-    # Servers in Python send them, as their JSON encoder does.
+    # Python servers send these, as their JSON encoder does.
     model_config = ConfigDict(allow_inf_nan=True)
 
 
@@ -125,7 +125,7 @@ class Input(_Model):
             return
         super().__init__(**values)
 
-    # For pydantic: objects within others are created without it.
+    # Tells pydantic to create nested objects without it.
     __init__.__pydantic_base_init__ = True  # pyright: ignore[reportFunctionMemberAccess] - as in pydantic's own models
 
     @classmethod
@@ -206,7 +206,7 @@ Exact = Annotated[T, _ExactLiteral()]
 
 
 def wire(params: Input) -> dict[str, Any]:
-    """Returns the arguments as they are sent: original names, only what was set, and JSON only if that was checked.
+    """Returns the arguments to send: by their names in the schema, only what was set, and as JSON only if checked.
 
     Raises:
         ValidationError: If the schema rejects them for a reason beyond types.
@@ -235,7 +235,7 @@ def _converted(model: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Returns the equality of JSON values: 1 equals 1.0, but True equals neither."""
+    """Returns whether JSON values are equal: 1 equals 1.0, but True equals neither."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     if isinstance(value, list) and isinstance(other, list):

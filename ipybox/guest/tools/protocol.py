@@ -22,7 +22,7 @@ HOST_VARIABLE = "TOOL_SERVER_HOST"
 PORT_VARIABLE = "TOOL_SERVER_PORT"
 TOKEN_VARIABLE = "TOOL_SERVER_TOKEN"
 
-#: Tool names of commands and of script magics such as `%%bash`, for approval.
+#: Tool names of shell commands and of script magics such as `%%bash` in approval requests.
 SHELL_TOOL, SHELL_MAGIC_TOOL = "shell", "shell_magic"
 
 DEFAULT_PORT = 8900
@@ -40,7 +40,7 @@ class RunRequest(TypedDict):
     seal: str | None
     tool_name: str
     tool_args: dict[str, Any]
-    #: The last mark in the output of the calling kernel (`ipybox.guest.streams`), or 0.
+    #: The last sync marker in the output of the calling kernel (`ipybox.guest.streams`), or 0.
     output_mark: NotRequired[int]
 
 
@@ -62,8 +62,8 @@ class ShellRequest(TypedDict):
     output_mark: int
 
 
-#: What `tool_args` of a `ShellRequest` may contain: the command or cell, the line after `%%script`, the name under
-#: which the program starts, and the directory in which it does.
+#: What `tool_args` of a `ShellRequest` may contain: the command or cell, the line after `%%script`, the program's
+#: `argv[0]`, and its working directory.
 SHELL_ARGS = frozenset({"cmd", "program", "argv0", "cwd"})
 
 

@@ -1,8 +1,8 @@
 """Checks the arguments of a tool against its JSON Schema, for constraints beyond Python's types.
 
 Imported only for tools that need it, because jsonschema takes a while to import. The application never imports it: a
-server could make a check take hours, which the cell's timeout ends in the kernel. Nothing is ever fetched: the server
-checks remote references and everything else that can't be decided here.
+server could make a check take hours; in the kernel, the cell's timeout ends it. Nothing is ever fetched: remote
+references, and everything else that is undecidable here, are left to the server.
 """
 
 import json
@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ipybox.guest.import_placeholders import missing
 
-# An optional format checker, which is not needed here. It compiles a grammar for more than a second.
+# An optional format checker that is not needed here. Compiling its grammar takes more than a second.
 _SLOW = "rfc3987_syntax"
 _MAX_ERRORS = 10
 _MAX_MESSAGE = 300
@@ -32,8 +32,8 @@ _MAX_MESSAGE = 300
 with missing(_SLOW):
     _jsonschema: Any = import_module("jsonschema")  # its types are partly unknown
 
-#: Errors that prevent a decision: unknown patterns and types, references without target or end, and errors of the
-#: library in hostile schemas.
+#: Errors that prevent a decision: unknown patterns and types, references without target or end, and the library's
+#: errors for hostile schemas.
 _UNDECIDED = (
     re.error,
     referencing.exceptions.Unresolvable,
@@ -45,7 +45,7 @@ _UNDECIDED = (
     TypeError,
     ValueError,
 )
-#: The dialects in which keywords changed their form, the newest first.
+#: The dialects that changed the form of keywords, newest first.
 _DRAFTS = ("Draft202012", "Draft201909", "Draft4", "Draft3")
 
 
@@ -59,7 +59,7 @@ def dialect_of(schema: dict[str, Any]) -> str | None:
     validators = [getattr(_jsonschema, f"{draft}Validator") for draft in _DRAFTS]
     for validator in [named, *validators] if named else validators:
         try:
-            validator.check_schema(schema, format_checker=None)  # which knows patterns of Python only
+            validator.check_schema(schema, format_checker=None)  # it would accept only Python's patterns
         except (_jsonschema.SchemaError, *_UNDECIDED):
             continue
         return str(validator.ID_OF(validator.META_SCHEMA))

@@ -13,7 +13,7 @@ from ipybox.guest.tools.models import Output, wire
 if TYPE_CHECKING:
     from ipybox.guest.tools.client import ToolRunner
 
-#: Maximum characters of the place of a problem in a result, and of its reason.
+#: Maximum characters of a problem's place in a result, and of its reason.
 _MAX_TEXT = 200
 
 P = ParamSpec("P")
@@ -40,8 +40,8 @@ class Tool(Generic[P, R]):
         """Calls the tool, blocking.
 
         Raises:
-            ToolRunnerError: As `ToolRunner.run`, or if the result does not have the types of the output schema; its
-                `data` is the result then.
+            ToolRunnerError: As `ToolRunner.run`, or if the result does not match the output schema; then its `data` is
+                the result.
         """
         arguments = self._arguments(args, kwargs)
         if self._result is None:
