@@ -25,7 +25,7 @@ from ipybox.support.signals import reset_signals
 CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 
 
-def take_link() -> socket.socket:
+def detach_link() -> socket.socket:
     """Moves the link off standard input, so that no kernel inherits it."""
     link = socket.socket(fileno=os.dup(0))
     link.setblocking(False)
@@ -41,7 +41,7 @@ def offer_tool_port(link: socket.socket) -> int:
         return listener.getsockname()[1]
 
 
-def take_environment(runtime_dir: Path) -> dict[str, str]:
+def read_environment(runtime_dir: Path) -> dict[str, str]:
     """Returns the environment of kernels, which the application wrote to a file."""
     file = runtime_dir / ENVIRONMENT_FILE
     environment: dict[str, str] = json.loads(file.read_text())
@@ -53,7 +53,7 @@ def take_environment(runtime_dir: Path) -> dict[str, str]:
     return environment
 
 
-def take_token(runtime_dir: Path) -> None:
+def require_token(runtime_dir: Path) -> None:
     """Makes the gateway require the token that the application wrote to a file, if it wrote one."""
     with suppress(FileNotFoundError):
         os.environ["KG_AUTH_TOKEN"] = (runtime_dir / TOKEN_FILE).read_text()
@@ -97,13 +97,13 @@ def main() -> None:
     if arguments.directory is not None:
         os.chdir(arguments.directory)
     runtime_dir = Path(os.environ["IPYBOX_RUNTIME_DIR"])
-    environment = take_environment(runtime_dir)
+    environment = read_environment(runtime_dir)
     if arguments.proxy:
         environment = dict(os.environ) | environment
     forked = fork_template(environment, str(runtime_dir), arguments.preload)
     template = None if forked is None else KernelTemplate(*forked, arguments.preload)
-    link = take_link()
-    take_token(runtime_dir)
+    link = detach_link()
+    require_token(runtime_dir)
     if arguments.tools:
         environment["TOOL_SERVER_HOST"] = "127.0.0.1"
         environment["TOOL_SERVER_PORT"] = str(offer_tool_port(link))

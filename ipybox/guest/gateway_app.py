@@ -51,12 +51,12 @@ class GuestGatewayApp(KernelGatewayApp):
         """Creates the HTTP server without a listening socket, and starts to accept connections from the link."""
         self.http_server = HTTPServer(self.web_app)
         loop: Any = IOLoop.current()
-        loop.add_handler(self.link.fileno(), self._take_connections, IOLoop.READ)
+        loop.add_handler(self.link.fileno(), self._receive_connections, IOLoop.READ)
         self.link.sendall(READY)
         if (spare := cast(Any, self.kernel_manager).spare) is not None:
             loop.add_callback(spare.start)  # the first request gets it
 
-    def _take_connections(self, _fd: int, _events: int) -> None:
+    def _receive_connections(self, _fd: int, _events: int) -> None:
         try:
             data, fds, _, _ = socket.recv_fds(self.link, 4096, MAX_FDS)
         except BlockingIOError:

@@ -91,11 +91,11 @@ class PrivateIOPubThread(IOPubThread):
     def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         if self._is_master_process():
             if (size := sum(map(len, msg))) > MAX_SENT:
-                msg = self._instead(msg, size)
+                msg = self._oversize_notice(msg, size)
             self.output.add(msg)
             cast(Any, super())._really_send(msg, *args, **kwargs)
 
-    def _instead(self, msg: list[bytes], size: int) -> list[bytes]:
+    def _oversize_notice(self, msg: list[bytes], size: int) -> list[bytes]:
         """Returns the notice to send instead of a message that is too large for the connection."""
         parent = msg[msg.index(DELIM) + 3]
         text = f"a display of {size >> 20} MiB was discarded here: it exceeds the message size limit\n"
@@ -323,7 +323,7 @@ def main(connection: dict[str, Any], output: KernelOutput, session_stream: Binar
     app.start()
 
 
-def main_of_program() -> None:
+def run_as_program() -> None:
     """Runs a kernel as a program, whose standard input replaces the socket of a forked kernel."""
     with socket.socket(fileno=os.dup(0)) as channel:
         output = KernelOutput(channel)
@@ -334,4 +334,4 @@ def main_of_program() -> None:
 
 
 if __name__ == "__main__":
-    main_of_program()
+    run_as_program()

@@ -182,12 +182,12 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """Passes a request to the kernel."""
-        cast(GuestMultiKernelManager, self.multi_kernel_manager).note_activity()
+        cast(GuestMultiKernelManager, self.multi_kernel_manager).record_activity()
         cast(Any, super()).handle_incoming_message(incoming_msg)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
         """Passes a message from the kernel to the client."""
-        cast(GuestMultiKernelManager, self.multi_kernel_manager).note_activity()
+        cast(GuestMultiKernelManager, self.multi_kernel_manager).record_activity()
         if stream.channel == "iopub" and len(outgoing_msg) > 2:
             self._last = outgoing_msg[2]
         cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
@@ -278,10 +278,10 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         keeps = self.keep_spare and GuestKernelManager.template is not None
         self.spare = Spare(self._make_spare, self._discard) if keeps else None
 
-    def note_activity(self) -> None:
+    def record_activity(self) -> None:
         """Records a kernel start or a message, which starting a spare kernel must not delay."""
         if self.spare is not None:
-            self.spare.note_activity()
+            self.spare.record_activity()
 
     def list_kernels(self) -> list[dict[str, Any]]:
         """Returns the kernels of sessions, without a spare one."""
@@ -295,11 +295,11 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         return model if template is None else model | {NOT_PRELOADED: template.not_preloaded}
 
     async def _start(self, **kwargs: Any) -> str:
-        self.note_activity()
+        self.record_activity()
         try:
             return await self._started(**kwargs)
         finally:
-            self.note_activity()
+            self.record_activity()
 
     async def _started(self, **kwargs: Any) -> str:
         try:
@@ -307,7 +307,7 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         except FileNotFoundError:
             # A new directory of the same name is a different one, which this process and its sandbox can't reach.
             raise HTTPError(409, "the working directory was deleted: create it and restart ipybox") from None
-        if self.spare is not None and not kwargs.get("path") and (spare := await self.spare.take()) is not None:
+        if self.spare is not None and not kwargs.get("path") and (spare := await self.spare.claim()) is not None:
             await spare.hand_over(kwargs.get("env"))
             return spare.kernel_id
         return await cast(Any, super()).start_kernel(**kwargs)

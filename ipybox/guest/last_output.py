@@ -84,7 +84,7 @@ class KernelOutput:
         with self._lock:
             self._copies[_MOVED : _MOVED + self._moved] = bytes(self._moved)
             self._moved, self._stream = _PIPE_BYTES, 1 + STREAMS.index(name)
-            self._note()
+            self._write_head()
             with memoryview(self._copies) as whole, whole[_MOVED:] as place:
                 self._moved = _move(self.pipes[name][0], place)
                 data = bytes(place[: self._moved])
@@ -97,13 +97,13 @@ class KernelOutput:
         if used + len(copy) > HALF:
             self._half ^= 1
             self._used[self._half] = used = 0
-            self._note()
+            self._write_head()
         start = _HEAD.size + self._half * HALF + used
         self._copies[start : start + len(copy)] = copy
         self._used[self._half], self._stream = used + len(copy), stream
-        self._note()
+        self._write_head()
 
-    def _note(self) -> None:
+    def _write_head(self) -> None:
         _HEAD.pack_into(self._copies, 0, self._half, *self._used, self._stream)
 
 

@@ -73,7 +73,7 @@ class ShownWidgets:
         #: Display ids by widget model id.
         self._shown: dict[str, str] = {}
 
-    def note(self, data: Mapping[str, Any], transient: dict[str, Any] | None) -> dict[str, Any] | None:
+    def record(self, data: Mapping[str, Any], transient: dict[str, Any] | None) -> dict[str, Any] | None:
         """Records a display, and returns its transient data."""
         view: Any = data.get(WIDGET)
         if not isinstance(view, dict) or len(self._shown) >= MAX_WIDGETS:

@@ -62,14 +62,14 @@ def end_child(error: BaseException | None) -> NoReturn:
 
     Otherwise it would return to the kernel's event loop. `atexit` handlers are the parent's, and don't run.
     """
-    status = status_of(error)
+    status = exit_status(error)
     for stream in (sys.stdout, sys.stderr):
         with suppress(BaseException):  # code may have replaced it
             stream.flush()
     os._exit(status)
 
 
-def status_of(error: BaseException | None) -> int:
+def exit_status(error: BaseException | None) -> int:
     """Returns the exit status of a program that ends with this error; prints a status that is text."""
     match error:
         case None | SystemExit(code=None):

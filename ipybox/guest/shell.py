@@ -23,11 +23,11 @@ from ipybox.guest.process import end_child
 from ipybox.guest.streams import StandardStreams
 from ipybox.guest.tracebacks import (
     bounded,
+    clear_exhausted_frames,
     count_source_lines,
     cut_at_ipybox,
     has_group,
     library_line,
-    release_what_ran_out,
     shorten,
     text_of,
     user_traceback,
@@ -73,7 +73,7 @@ class GuestDisplayPublisher(ZMQDisplayPublisher):
     ) -> None:
         """Publishes a display, in a form that can be read without a browser."""
         if not update:
-            transient = self.widgets.note(data, transient)
+            transient = self.widgets.record(data, transient)
         cast(Any, super()).publish(with_picture(data), *args, transient=transient, update=update, **kwargs)
 
     def _flush_streams(self) -> None:
@@ -261,7 +261,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
-            release_what_ran_out(value)  # formatting needs resources, too
+            clear_exhausted_frames(value)  # formatting needs resources, too
             if isinstance(value, SyntaxError):
                 super().showtraceback(info, filename)
                 return

@@ -26,14 +26,14 @@ class Spare:
         #: When the gateway was last active, in seconds of the loop.
         self._active = 0.0
 
-    def note_activity(self) -> None:
+    def record_activity(self) -> None:
         """Postpones starting a spare kernel, which must not delay other kernels."""
         loop = asyncio.get_running_loop()
         self._active = loop.time()
         if self._making is None and self._timer is None:
             self._timer = loop.call_later(QUIET, self._start_if_quiet)
 
-    async def take(self) -> Any:
+    async def claim(self) -> Any:
         """Returns the spare kernel, or None without one. An outdated kernel is discarded."""
         making, self._making = self._making, None
         kernel = None if making is None else await making

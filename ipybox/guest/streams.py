@@ -124,7 +124,7 @@ class OutputOrder:
             os.register_at_fork(after_in_child=self._write_to_descriptors)
             threading.Thread(target=self._watch, name="ipybox-output", daemon=True).start()
 
-    def note_output(self) -> None:
+    def record_output(self) -> None:
         """Records that there is output after the last marker."""
         self._has_output = True
 
@@ -151,7 +151,7 @@ class OutputOrder:
             self._flushes[self._last]()
             self._last = stream
         written = self._writes[stream](text)
-        self.note_output()
+        self.record_output()
         return written
 
     def _drain_and(self, action: Callable[..., Any], *args: Any) -> Any:
@@ -192,7 +192,7 @@ def order_output(kernel: Any, *streams: Any) -> None:
     """Keeps the order of all output of this process's kernel."""
     global _order
     _order = OutputOrder(kernel.session, kernel.iopub_thread, *streams)
-    kernel.iopub_thread.on_output = _order.note_output
+    kernel.iopub_thread.on_output = _order.record_output
 
 
 _order: OutputOrder | None = None

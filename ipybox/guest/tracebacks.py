@@ -121,7 +121,7 @@ def _shorten_traceback(first: TracebackType | None) -> None:
         middle.tb_next = kept[0]
 
 
-def release_what_ran_out(error: BaseException) -> None:
+def clear_exhausted_frames(error: BaseException) -> None:
     """Clears the variables of functions that failed because descriptors or memory ran out.
 
     Otherwise `sys.last_traceback` would keep them until the next error.

@@ -202,17 +202,17 @@ async def test_one_is_made_as_soon_as_the_gateway_has_been_idle(monkeypatch: pyt
     monkeypatch.setattr(spares, "QUIET", 0.05)
     kernels, loop = Kernels(), asyncio.get_running_loop()
     spare = Spare(kernels.make, kernels.discard)
-    spare.note_activity()
+    spare.record_activity()
     time.sleep(0.02)  # noqa: ASYNC251 - the loop must not run in between
-    spare.note_activity()
+    spare.record_activity()
     active = loop.time()
     async with asyncio.timeout(WAIT):
         while not kernels.made:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0)
     assert loop.time() >= active + 0.04
-    spare.note_activity()
-    assert await spare.take() is kernels.made[0]
-    assert await spare.take() is None
+    spare.record_activity()
+    assert await spare.claim() is kernels.made[0]
+    assert await spare.claim() is None
 
 
 async def test_one_that_is_out_of_date_is_discarded():
@@ -221,7 +221,7 @@ async def test_one_that_is_out_of_date_is_discarded():
     spare.start()
     await asyncio.sleep(0)
     kernels.made[0].is_current = False
-    assert await spare.take() is None
+    assert await spare.claim() is None
     await asyncio.sleep(0)
     assert kernels.discarded == kernels.made
 

@@ -70,7 +70,7 @@ from ipybox.guest import gateway, landlock
 landlock.CREATE_RULESET = 1023  # as in a Linux without Landlock
 gateway.CORE_PATTERN = "/missing"  # else root needs Landlock in any case
 os.environ["IPYBOX_RUNTIME_DIR"] = ""
-gateway.take_environment = lambda _: sys.exit("it goes on")
+gateway.read_environment = lambda _: sys.exit("it goes on")
 sys.argv[1:] = ["--confine", *sys.argv[1:]]
 gateway.main()
 """

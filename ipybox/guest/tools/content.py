@@ -64,7 +64,7 @@ def show_beside_structured(content: list[dict[str, Any]], tool_name: str) -> Non
     """
     for block in content:
         if block.get("type") != "text" and (line := _keep(block, tool_name, show=True)) is not None:
-            _tell(line)
+            _print_line(line)
 
 
 def _text(block: dict[str, Any]) -> str | None:
@@ -136,8 +136,8 @@ def _link(block: dict[str, Any]) -> str:
     details = [str(block[key]) for key in ("mimeType", "title", "description") if block.get(key)]
     if "size" in block:
         details.append(f"{block['size']} bytes")
-    told = f" ({', '.join(details)})" if details else ""
-    return _one_line(f"[resource {block.get('name') or block['uri']}: {block['uri']}{told}]")
+    details_text = f" ({', '.join(details)})" if details else ""
+    return _one_line(f"[resource {block.get('name') or block['uri']}: {block['uri']}{details_text}]")
 
 
 def _one_line(*parts: str) -> str:
@@ -151,20 +151,20 @@ def _show(data: _Data) -> bool:
     from IPython import display
 
     module: Any = display  # not annotated
-    _put_out(module.display, module.Image(data.raw, format=image_format))
+    _emit(module.display, module.Image(data.raw, format=image_format))
     return True
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     # The stdout of an application belongs to the application: it may be the wire of an MCP server.
     if _kernel() is not None:
         # In one write, because `print` may mix the lines of several threads.
-        _put_out(sys.stdout.write, f"{line}\n")
+        _emit(sys.stdout.write, f"{line}\n")
     else:
         logger.warning("%s", line)
 
 
-def _put_out(function: Callable[[Any], object], output: object) -> None:
+def _emit(function: Callable[[Any], object], output: object) -> None:
     # A task's context attributes output to the cell that started it, which may have finished; its later output is
     # dropped. Without context, the output belongs to the running cell.
     Context().run(function, output)

@@ -132,7 +132,7 @@ class ConnectionPool:
 
     def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """Makes a request and returns the status and body of the response."""
-        connection = self._take_usable() or self._connect()
+        connection = self._pop_usable() or self._connect()
         with self._given_back(connection):
             connection.sock.setblocking(True)
             connection.sock.sendall(connection.begin(method, path, body))
@@ -143,7 +143,7 @@ class ConnectionPool:
     async def request_async(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """Does what `request` does, without blocking. Cancelling it cancels the request."""
         loop = asyncio.get_running_loop()
-        connection = self._take_usable() or await asyncio.to_thread(self._connect)
+        connection = self._pop_usable() or await asyncio.to_thread(self._connect)
         with self._given_back(connection):
             connection.sock.setblocking(False)
             await loop.sock_sendall(connection.sock, connection.begin(method, path, body))
@@ -158,7 +158,7 @@ class ConnectionPool:
     def _connect(self) -> HTTPConnection:
         return HTTPConnection(self._address, socket.create_connection((self._address.host, self._address.port)))
 
-    def _take_usable(self) -> HTTPConnection | None:
+    def _pop_usable(self) -> HTTPConnection | None:
         while True:
             try:
                 connection = self._idle.pop()
