@@ -257,7 +257,7 @@ class CellRunner:
             suffix = f": it is waiting for {waits_for}" if waits_for else ""
             if deadline.reason is CANCELLED:
                 self._kernel.withdraw()  # but after a timeout, the next cell may still use the node
-            raise deadline.not_begun(f"the cell never started because the kernel was not ready{suffix}") from None
+            raise deadline.not_started(f"the cell never started because the kernel was not ready{suffix}") from None
         if deadline.reason is CANCELLED:
             raise TimeoutError(f"{CANCELLED} before the cell started")
         return client

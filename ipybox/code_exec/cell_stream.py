@@ -52,7 +52,7 @@ async def stream_cell(
     try:
         async with aclosing(events.produced_by(run())) as produced:
             async for event in produced:
-                if dropped := events.take_dropped():
+                if dropped := events.pop_dropped():
                     yield CodeExecutionChunk(f"\n[ipybox] {dropped:,} characters were omitted here.\n", notice=True)
                 if isinstance(event, CodeExecutionResult):
                     cell.reported.clear()

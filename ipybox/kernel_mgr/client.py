@@ -268,7 +268,7 @@ class KernelClient:
                 async with deadline.limit():
                     await self.recovered()
             except TimeoutError:
-                raise deadline.not_begun("an earlier cell that timed out or was cancelled is still running") from None
+                raise deadline.not_started("an earlier cell that timed out or was cancelled is still running") from None
         sending = asyncio.create_task(self._channels.request(request, execution, buffers))
         try:
             async with deadline.limit():

@@ -49,7 +49,7 @@ class BoundedQueue(Generic[T]):
             if not running.cancelled():
                 running.exception()  # marks an error as retrieved, so that asyncio doesn't report it
 
-    def take_dropped(self) -> int:
+    def pop_dropped(self) -> int:
         """Returns the size of the items that were dropped since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped

@@ -72,7 +72,7 @@ class Deadline:
         self._turns = 0
         self._end_wait()
 
-    def not_begun(self, why: str) -> TimeoutError:
+    def not_started(self, why: str) -> TimeoutError:
         """Returns the error for an execution that did not start in time."""
         reason = self.reason or f"the execution did not start within {self.seconds:g} s"
         return TimeoutError(f"{reason}: {why}")
@@ -103,7 +103,7 @@ class DeadlineLock(asyncio.Lock):
             async with deadline.limit():
                 await self.acquire()
         except TimeoutError:
-            raise deadline.not_begun(
+            raise deadline.not_started(
                 "an earlier execution is still running (an abandoned stream runs until you close it)"
             ) from None
         try:

@@ -86,12 +86,12 @@ def scratch_root() -> Path:
 
 def workspace_state_dir(workspace: Path) -> Path:
     """Returns the directory for the state of one workspace; creates it if it does not exist."""
-    directory = _place_of(workspace.resolve())
+    directory = _state_path(workspace.resolve())
     make_directory(directory)
     return directory
 
 
-def _place_of(workspace: Path) -> Path:
+def _state_path(workspace: Path) -> Path:
     return state_dir() / "workspaces" / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]
 
 
@@ -103,7 +103,7 @@ def record_confined_code(directory: Path) -> None:
 def had_confined_code(path: Path) -> bool:
     """Returns whether code ever ran confined to a directory that a path lies in, or leads to."""
     paths = Path(os.path.abspath(path)), Path(real_path(path))
-    return any((_place_of(each) / _CONFINED).exists() for spelled in paths for each in (spelled, *spelled.parents))
+    return any((_state_path(each) / _CONFINED).exists() for spelled in paths for each in (spelled, *spelled.parents))
 
 
 def make_ipybox_dir(workspace: Path) -> None:

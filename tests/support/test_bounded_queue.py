@@ -32,7 +32,7 @@ async def test_items_come_in_order_and_are_waited_for():
         items.append(await anext(produced))
 
     assert items == ["a", "b"]
-    assert queue.take_dropped() == 0
+    assert queue.pop_dropped() == 0
 
 
 async def test_what_is_too_much_is_dropped_and_counted_until_there_is_room_again():
@@ -43,8 +43,8 @@ async def test_what_is_too_much_is_dropped_and_counted_until_there_is_room_again
             queue.put_or_drop(item, len(item))
 
     assert await drained(queue, add) == ["aaaaaa", "cccc"]
-    assert queue.take_dropped() == 6  # of b and d
-    assert queue.take_dropped() == 0
+    assert queue.pop_dropped() == 6  # of b and d
+    assert queue.pop_dropped() == 0
     assert await drained(queue, lambda: queue.put_or_drop("e", 1)) == ["e"]
 
 

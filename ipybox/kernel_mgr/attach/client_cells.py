@@ -56,4 +56,4 @@ class ClientCells:
             async with deadline.limit():
                 await self._none.wait()
         except TimeoutError:
-            raise deadline.not_begun("the person connected to the kernel is running a cell") from None
+            raise deadline.not_started("the person connected to the kernel is running a cell") from None
