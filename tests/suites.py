@@ -58,11 +58,11 @@ FOLDERS = {
     "guest": ("python",),
     "guest/confine": (),  # the system's work, not Python's
     "guest/landlock": (),
+    "guest/test_descendants.py": (),
     "guest/test_last_output.py": (),  # how output passes, and when kernels start and end
     "guest/test_out_stream.py": (),
     "guest/test_preload.py": (),
     "guest/test_spare.py": (),
-    "guest/test_strays.py": (),
     "guest/tools": (),  # messages and files
     "guest/tools/test_client.py": ("python",),
     "kernel_mgr/test_gateway.py": ("slow",),

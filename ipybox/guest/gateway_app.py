@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from ipybox.guest.descendants import adopt_orphans, kill_descendants
 from ipybox.guest.import_placeholders import placeholders
 from ipybox.guest.protocol import MAX_FDS, READY
-from ipybox.guest.strays import adopt_orphans, kill_descendants
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.gc_pause import gc_paused
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, BinaryIO, cast
 
-from ipybox.guest import strays
+from ipybox.guest import descendants
 from ipybox.guest.import_placeholders import missing
 from ipybox.guest.interrupts import POKE, do_nothing, interrupts_end
 from ipybox.guest.landlock import isolate_process
@@ -170,7 +170,7 @@ class GuestKernel(IPythonKernel):
 
     def _process_children(self) -> list[Any]:
         """Returns the processes to end at shutdown; ipykernel would search the whole machine for them."""
-        return cast(Any, super())._process_children() if strays.has_children() else []
+        return cast(Any, super())._process_children() if descendants.has_children() else []
 
     async def dispatch_shell(self, msg: Any, /, *args: Any, **kwargs: Any) -> None:
         """Handles a request, and reports that the kernel is idle even if that fails."""

@@ -27,7 +27,7 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 )
 from tornado.web import HTTPError
 
-from ipybox.guest import strays
+from ipybox.guest import descendants
 from ipybox.guest.last_output import LastOutput, Remains
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
 from ipybox.guest.provisioner import KernelProvisioner
@@ -119,7 +119,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
-        own = {strays.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
+        own = {descendants.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
         variables, kwargs["env"] = own_variables(kwargs["env"]), self.environment | own
         assert isinstance(self.provisioner, KernelProvisioner)
         await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would check the file's keys

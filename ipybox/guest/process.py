@@ -1,8 +1,8 @@
 """Process setup of the gateway, the template and kernels.
 
 The application recognizes kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), and the gateway
-recognizes kernels' children by the id in their environments (`ipybox.guest.strays`). /proc shows both from the memory
-that was set up when the program started, so the template reserves space for a longer command line, and for an id.
+recognizes kernels' children by the id in their environments (`ipybox.guest.descendants`). /proc shows both from memory
+that is set up when a program starts, so the template reserves space for a longer command line, and for an id.
 """
 
 import ctypes

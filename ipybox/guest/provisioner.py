@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from ipybox.guest import strays
+from ipybox.guest import descendants
 from ipybox.guest.interrupts import POKE
 from ipybox.guest.last_output import LastOutput
 from ipybox.guest.protocol import ExitStatus
@@ -82,7 +82,7 @@ class KernelProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
-        self._kernel_id = kwargs["env"][strays.KERNEL_ID]
+        self._kernel_id = kwargs["env"][descendants.KERNEL_ID]
         self._output = LastOutput()
         try:
             await self._start(cmd, self._output, **kwargs)
@@ -124,7 +124,7 @@ class KernelProvisioner(LocalProvisioner):
     async def shutdown_requested(self, restart: bool = False) -> None:
         """Records the kernel's descendants, because they become orphans when the kernel ends."""
         if self.process is not None:
-            self._seen = strays.below_child(self.process.pid)
+            self._seen = descendants.below_child(self.process.pid)
         await super().shutdown_requested(restart)
 
     async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
@@ -172,7 +172,7 @@ class KernelProvisioner(LocalProvisioner):
         if self.pgid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pgid, signal.SIGKILL)
-        strays.kill_kernel(self._kernel_id, running, self._seen)
+        descendants.kill_kernel(self._kernel_id, running, self._seen)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self._oom_kills = count_oom_kills()

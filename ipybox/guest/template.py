@@ -44,6 +44,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
 from ipybox.guest.confine import protect_process, unprotect_process
+from ipybox.guest.descendants import KERNEL_ID
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.preload import preload
 from ipybox.guest.process import (
@@ -54,7 +55,6 @@ from ipybox.guest.process import (
     die_with_parent,
     show_command,
 )
-from ipybox.guest.strays import KERNEL_ID
 from ipybox.support.gc_pause import gc_paused
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET

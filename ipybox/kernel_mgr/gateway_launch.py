@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipybox.guest.descendants import GATEWAY_ID, KERNEL_ID
 from ipybox.guest.landlock import is_available
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.process import COMMAND_SPACE, PLACEHOLDER
 from ipybox.guest.protocol import ENVIRONMENT_FILE, TOKEN_FILE
-from ipybox.guest.strays import GATEWAY_ID, KERNEL_ID
 from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
 from ipybox.support.private_file import create_private

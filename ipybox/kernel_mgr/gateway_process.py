@@ -10,7 +10,7 @@ import os
 import signal
 from contextlib import suppress
 
-from ipybox.guest.strays import GATEWAY_ID
+from ipybox.guest.descendants import GATEWAY_ID
 from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
 from ipybox.kernel_mgr.link import Link
 from ipybox.support.acceptor import AcceptedSocket

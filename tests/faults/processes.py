@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+from ipybox.guest.descendants import KERNEL_ID
 from ipybox.guest.process import PLACEHOLDER
-from ipybox.guest.strays import KERNEL_ID
 from tests import servers
 from tests.code_exec.cells import process_of
 from tests.code_exec.test_lifecycle import about, command_of

@@ -28,7 +28,7 @@ WITHOUT_TEMPLATE = "from ipybox.guest import gateway, template_client; template_
 FORK = """
 import asyncio, os, sys
 from pathlib import Path
-from ipybox.guest.strays import adopt_orphans
+from ipybox.guest.descendants import adopt_orphans
 from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
 forked = fork_template(os.environ, "")

@@ -23,7 +23,7 @@ MIB = 1 << 20
 #: Starts a process for each line of JSON, in a session of its own, and lives until the end of its input.
 GATEWAY = """
 import asyncio, json, subprocess, sys
-from ipybox.guest.strays import adopt_orphans
+from ipybox.guest.descendants import adopt_orphans
 
 async def main():
     kernels = []

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ipybox.guest import strays
+from ipybox.guest import descendants
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes in /proc")
@@ -22,5 +22,5 @@ def test_processes_that_end_while_they_are_listed_are_no_error():
         thread.start()
         while not ended.is_set():
             for process in processes:
-                strays.below_child(process.pid)
+                descendants.below_child(process.pid)
         thread.join()
