@@ -23,7 +23,7 @@ SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 DENY, ABSENT = FAIL | errno.EPERM, FAIL | errno.ENOSYS
 
-#: Offsets in `struct seccomp_data`; those of arguments are of their low half (both architectures are little-endian).
+#: Offsets in `struct seccomp_data`; the low half of an argument comes first (both architectures are little-endian).
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, ARGUMENT_SIZE = 0, 4, 16, 8
 #: For each machine, its column in the tables below and its AUDIT_ARCH_… value.
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}

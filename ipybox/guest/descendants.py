@@ -105,14 +105,14 @@ def _id_here(process: int) -> int | None:
     """Returns the id of a process for system calls of this one, or None if it has no such id."""
     if (depth := _depth()) == 1:
         return process
-    # From /proc's own namespace inwards to that of the process, which may be nested more deeply.
+    # Ordered from /proc's own namespace inwards; the process may be nested more deeply than this one.
     ids = _namespace_ids(process)
     return ids[depth - 1] if len(ids) >= depth > 0 else None
 
 
 @cache
 def _depth() -> int:
-    """Returns how many PID namespaces, from that of /proc inwards, this process is in; 0 without a /proc."""
+    """Returns how many PID namespaces this process is in, counted from /proc's own; 0 without a /proc."""
     return len(_namespace_ids(_this()))
 
 

@@ -46,7 +46,7 @@ _start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
 class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     """Runs `ipybox.guest.kernel` as the kernel process and notifies its listeners when it dies."""
 
-    #: The environment of kernels, separate from that of the gateway.
+    #: The environment of kernels, separate from the gateway's own.
     environment: ClassVar[dict[str, str]] = {}
     #: Limits of each process of a kernel, and of their number; see `ipybox.guest.process.limit_process`.
     memory_limit: ClassVar[int | None] = None

@@ -36,7 +36,7 @@ DEVICES = "/dev"
 
 
 def restrict_writes(writable: Sequence[str]) -> bool:
-    """Keeps this process and its children from opening any files for writing but these, and devices.
+    """Lets this process and its children open only these paths, and devices, for writing.
 
     Paths that don't exist, or are mounted read-only, are skipped. Call `confine()` first.
 

@@ -111,7 +111,7 @@ class KernelOutput:
 class Remains:
     """What a dead kernel left behind. All of it is as untrusted as other output."""
 
-    #: Its last messages, some of which may have arrived.
+    #: Its last messages, some of which may already have arrived.
     messages: list[list[bytes]]
     #: By stream name, the text that was written to the stream's descriptor and is in no message.
     texts: dict[str, str]

@@ -39,8 +39,8 @@ class ExitStatus(TypedDict):
 #: that clients on a port must send. Neither is in the gateway's own environment, because kernels are forked from it.
 ENVIRONMENT_FILE, TOKEN_FILE = "environment.json", "token"
 
-#: The environment variable that makes a kernel request approval before it starts programs, and its values: any program
-#: may start if approved, or only shell escapes.
+#: The environment variable that makes a kernel request approval before it starts programs, and its values: approval
+#: covers all programs, or only shell escapes.
 SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
 APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
 

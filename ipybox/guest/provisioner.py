@@ -186,7 +186,7 @@ class KernelProvisioner(LocalProvisioner):
         try:
             self._kill_all()
         finally:  # whatever fails: a cell must not wait for a kernel that is gone
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending, too
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending
                 loop.call_soon_threadsafe(self._ended)
         shutil.rmtree(self.parent.directory, ignore_errors=True)  # last, because code may have filled it
 

@@ -150,7 +150,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
         def format_frame(info: Any) -> str:
             """Shows library frames as one line each, unless `%tb Verbose` shows everything."""
-            from stack_data.core import RepeatedFrames  # IPython imports it late, too
+            from stack_data.core import RepeatedFrames  # IPython also imports it late
 
             repeated = isinstance(info._sd, RepeatedFrames)
             line = None if repeated or tracebacks.include_vars else library_line(info.frame, info.lineno)
@@ -261,7 +261,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
                 sys.stderr.write("\n".join([*user_traceback(value), ""]))
             return
         try:
-            clear_exhausted_frames(value)  # formatting needs resources, too
+            clear_exhausted_frames(value)  # formatting also needs resources
             if isinstance(value, SyntaxError):
                 super().showtraceback(info, filename)
                 return

@@ -178,7 +178,7 @@ class ToolRunnerError(IpyboxError):
 class ShellCommandError(ToolRunnerError, PermissionError):
     """A program was not started, because the application did not approve it; the message says why.
 
-    It is a `PermissionError`, as many libraries can do without a program that can't be started.
+    It is a `PermissionError`, because many libraries can do without a program that can't be started.
     """
 
     def __init__(self, message: str):

@@ -55,7 +55,7 @@ _TOOLS: Final = (
     *(".husky", ".devcontainer", ".cursor", ".gemini", ".codex", ".opencode", ".kiro", ".windsurf", ".roo"),
     *(".amazonq", ".qwen", ".continue", ".zed"),
 )
-#: Configuration files of agents that aren't hidden from people, so they get no placeholders.
+#: Agents' configuration files that aren't hidden from people, so they get no placeholders.
 _AGENTS: Final = ("opencode.json", "opencode.jsonc", "crush.json", ".crush.json")
 
 #: Files that host programs trust or execute, including agents' instructions.

@@ -26,7 +26,7 @@ _read_by_model = False
 
 
 def use_command_line() -> None:
-    """Records that this process was started by a command line, possibly that of a plugin."""
+    """Records that this process was started by a command line, possibly a plugin's."""
     global _way
     _way = WayIn.PLUGIN if PLUGIN_VARIABLE in os.environ else WayIn.COMMAND_LINE
 

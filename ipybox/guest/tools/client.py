@@ -42,7 +42,7 @@ class ToolRunner:
         server_params: Its launch parameters, with unresolved `${VAR}` placeholders.
         host: Host of the tool server.
         port: Port of the tool server.
-        seal: Proof that the parameters were registered; calls of a sandboxed kernel need it.
+        seal: Proof that the parameters were registered; calls from a sandboxed kernel need it.
         token: The tool server's token; by default that of `TOOL_SERVER_TOKEN`, or else the one that the tool server has
             published for this user, read again for each connection.
     """
@@ -74,9 +74,9 @@ class ToolRunner:
     @overload
     def tool(self, tool: str, /) -> "Callable[[Callable[P, R]], Tool[P, R]]": ...
     def tool(self, tool: Any, /) -> Any:
-        """Turns a function that is only a signature into one that calls a tool; a decorator.
+        """Decorates a function that is only a signature, so that it calls a tool.
 
-        The tool has the name of the function's module, or the given name.
+        The tool's name is the name of the function's module, or the given name.
         """
         from ipybox.guest.tools.tool import Tool  # imports pydantic, which a runner alone does not need
 
@@ -89,17 +89,17 @@ class ToolRunner:
 
         Args:
             tool_name: The tool's own name.
-            tool_args: JSON, or what becomes JSON: pydantic models, dataclasses, dates, UUIDs, paths, enums, sets and
-                numpy's scalars.
+            tool_args: JSON, or values that convert to JSON: pydantic models, dataclasses, dates, UUIDs, paths, enums,
+                sets and numpy's scalars.
 
         Raises:
-            ToolRunnerError: If an argument has no form in JSON, the call is rejected or gets no answer, or the tool
+            ToolRunnerError: If JSON can't represent an argument, the call is rejected or gets no answer, or the tool
                 fails; the message says why.
         """
         return _value(await self._reply(tool_name, tool_args), tool_name)
 
     def run_sync(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
-        """As `run`, blocking the calling thread."""
+        """Like `run`, but blocks the calling thread."""
         return _value(self._reply_sync(tool_name, tool_args), tool_name)
 
     def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
@@ -111,15 +111,15 @@ class ToolRunner:
         return _structured(self._reply_sync(tool_name, tool_args), tool_name)
 
     async def arun_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
-        """Does what `run_text` does, without blocking."""
+        """Like `run_text`, but doesn't block."""
         return _text(await self._reply(tool_name, tool_args), tool_name)
 
     async def arun_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
-        """Does what `run_structured` does, without blocking."""
+        """Like `run_structured`, but doesn't block."""
         return _structured(await self._reply(tool_name, tool_args), tool_name)
 
     async def reset(self) -> None:
-        """As the function `reset`; the tool server of an executor refuses it to kernels."""
+        """Like the function `reset`; an executor's tool server refuses it from kernels."""
         await reset(self._address.host, self._address.port, token=self._address.token)
 
     async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:

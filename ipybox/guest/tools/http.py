@@ -141,7 +141,7 @@ class ConnectionPool:
             return answer
 
     async def request_async(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Does what `request` does, without blocking. Cancelling it cancels the request."""
+        """Like `request`, but doesn't block. Cancelling it cancels the request."""
         loop = asyncio.get_running_loop()
         connection = self._pop_usable() or await asyncio.to_thread(self._connect)
         with self._given_back(connection):

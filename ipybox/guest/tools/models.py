@@ -138,7 +138,7 @@ class Input(_Model):
 
 
 class CheckedInput(Input):
-    """The arguments of a tool whose schema has constraints beyond types: the schema itself is checked, too.
+    """The arguments of a tool whose schema has constraints beyond types: the schema itself is also checked.
 
     The schema is in the file `.<module>.schema.json` next to the module.
     """

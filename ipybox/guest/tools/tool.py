@@ -40,8 +40,8 @@ class Tool(Generic[P, R]):
         """Calls the tool, blocking.
 
         Raises:
-            ToolRunnerError: As `ToolRunner.run`, or if the result does not match the output schema; then its `data` is
-                the result.
+            ToolRunnerError: As in `ToolRunner.run`, or if the result doesn't match the output schema; its `data` is
+                then the result.
         """
         arguments = self._arguments(args, kwargs)
         if self._result is None:
