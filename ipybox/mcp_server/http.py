@@ -62,8 +62,8 @@ IDLE_TIMEOUT = 30 * 60
 
 #: Limit of connections that have not sent a complete request, beyond which the oldest is closed; and seconds until such
 #: a connection is closed.
-MAX_UNHEARD = 128
-UNHEARD_TIMEOUT = 10
+MAX_SILENT = 128
+FIRST_REQUEST_TIMEOUT = 10
 
 #: Maximum bytes of a request, without and with uploads of 64 MiB in base64.
 MAX_REQUEST = 4 << 20
@@ -335,33 +335,33 @@ def _client_label(ctx: ServerRequestContext[Any, Any]) -> str:
 
 
 class _Connection(H11Protocol):
-    # Closes if its first request does not arrive soon. `unheard` contains the silent connections, oldest first.
+    # Aborts if its first request does not arrive soon. `silent` contains connections without a request, oldest first.
 
-    def __init__(self, *args: Any, unheard: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
+    def __init__(self, *args: Any, silent: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
         super().__init__(*args, **options)
-        self._unheard = unheard
+        self._silent = silent
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self._unheard) >= MAX_UNHEARD:
-            next(iter(self._unheard)).give_up()
-        self._unheard[self] = asyncio.get_running_loop().call_later(UNHEARD_TIMEOUT, self.give_up)
+        if len(self._silent) >= MAX_SILENT:
+            next(iter(self._silent)).abort()
+        self._silent[self] = asyncio.get_running_loop().call_later(FIRST_REQUEST_TIMEOUT, self.abort)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.headers is not None:  # pyright: ignore[reportUnnecessaryComparison] - until the first request
-            self._note_heard()
+            self._stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._note_heard()
+        self._stop_timer()
 
-    def give_up(self) -> None:
-        self._note_heard()
+    def abort(self) -> None:
+        self._stop_timer()
         self.transport.abort()
 
-    def _note_heard(self) -> None:
-        if (timer := self._unheard.pop(self, None)) is not None:
+    def _stop_timer(self) -> None:
+        if (timer := self._silent.pop(self, None)) is not None:
             timer.cancel()
 
 
@@ -382,14 +382,14 @@ def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition) -> Non
 def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=cast(Any, partial(_Connection, unheard={})),
+        http=cast(Any, partial(_Connection, silent={})),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=connections + MAX_UNHEARD,
+        limit_concurrency=connections + MAX_SILENT,
         timeout_graceful_shutdown=_LINGER,
     )
 
