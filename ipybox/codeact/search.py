@@ -28,7 +28,7 @@ _MISSING_WORDS = 0.3
 _UNREQUESTED_CHANGE = 0.8
 #: Factor for a tool that lists, if the query contains a plural.
 _LISTS_SEVERAL = 1.04
-#: Factor for a saved code action or a tool with a parser.
+#: Factor for a tool in use: a saved code action, or a tool with a parser.
 _IN_USE = 1.2
 #: Minimum characters of a word that matches longer words as a prefix.
 _SHORTEST_BEGINNING = 3
@@ -99,7 +99,7 @@ class _Index:
         return worth
 
     def emphasis(self, words: Sequence[str]) -> float:
-        """Returns the score's factor, based on the tool's name, on what the query asks for, and on the tool's use."""
+        """Returns the score's factor, based on the tool's name, the kind of query, and whether the tool is in use."""
         meant = {stem(word) for word in words}.union(*map(synonyms, words))
         asked = changes([word for word in words if word not in self._category])
         covered = sum(stem(each) in meant or (each in READING and not asked) for each in self._name)

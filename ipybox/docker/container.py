@@ -59,7 +59,7 @@ def create_command(options: Options, engine: Engine) -> list[str]:
         "--read-only",
         *("--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777"),
         *("--tmpfs", f"{HOME}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),
-        # Unlike --volume, this does not create a directory that has disappeared.
+        # Unlike --volume, --mount doesn't create a missing directory.
         *("--mount", _fields("type=bind", f"source={options.workspace}", f"target={WORKSPACE}")),
         *("--mount", _fields("type=bind", f"source={_state(options, uid, gid)}", f"target={STATE}")),
         *("--tmpfs", f"{SCRATCH}:rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={gid}"),

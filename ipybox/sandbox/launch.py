@@ -69,7 +69,7 @@ class Sandbox:
         return scan(self.workspace, patterns, readable, self._paths(self.settings.allow_write))
 
     def policy(self, guest_dir: Path) -> SandboxPolicy:
-        """Returns the policy that explains denials of a command started with `kernel_command`."""
+        """Returns the policy for explaining denials in commands started with `kernel_command`."""
         found = self.found
         return SandboxPolicy(
             self.settings,

@@ -28,10 +28,10 @@ _ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxSettings:
-    """The permissions of code in the sandbox, as the user sets them.
+    """The permissions of code in the sandbox, as set by the user.
 
     Paths are absolute, start with `~/`, or are relative to the workspace. `deny_read` and `allow_read` may contain
-    globs, which stand for the files that exist when the sandbox starts. In `deny_read`, `$NAME/` at the start of a path
+    globs, which match the files that exist when the sandbox starts. In `deny_read`, `$NAME/` at the start of a path
     is a variable of this process, and `**/` followed by names matches these names in upper and lower case.
 
     Attributes:
@@ -42,12 +42,12 @@ class SandboxSettings:
         deny_write: Paths that can't be written although they are below an entry of `allow_write`.
         allowed_domains: Hosts that can be reached, such as `example.org`, `*.example.org` or `example.org:443`.
         denied_domains: Hosts that can't be reached although an entry of `allowed_domains` covers them.
-        allow_local_binding: Whether code can listen on ports, and on macOS reach those of the host. On Linux, the
+        allow_local_binding: Whether code can listen on ports, and on macOS connect to the host's. On Linux, the
             sandbox always has its own loopback interface.
-        weaker_nested_sandbox: Whether to omit features that an unprivileged container does not allow.
-        file: The file that they were read from, which the guest must not change.
-        untrusted: Whether nothing of `file` applies because no person trusts it.
-        trust: The command with which a person trusts the file, after each change of it, if ipybox asks for that.
+        weaker_nested_sandbox: Whether to omit features that an unprivileged container doesn't allow.
+        file: The file that contains the settings, which the guest must not change.
+        untrusted: Whether `file` is ignored because no person trusts it.
+        trust: The command that a person runs to trust the file after each change, if ipybox asks for that.
     """
 
     source: str

@@ -37,7 +37,7 @@ class ScanResult:
 
     #: Paths that code must not read.
     hidden: set[str] = field(default_factory=set[str])
-    #: Paths in `hidden` that are in directories above the workspace.
+    #: Paths in `hidden` that match the patterns in directories above the workspace.
     above: set[str] = field(default_factory=set[str])
     #: Paths that code must not write.
     read_only: set[str] = field(default_factory=set[str])

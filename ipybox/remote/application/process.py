@@ -56,7 +56,7 @@ class EngineProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *(str(interpreter()), "-I", "-S", tied.__file__, str(os.getpid()), *command),
                 env=self._job.env,
-                cwd="/",  # srun uses it on the node, too; no program or option file is found in the workspace
+                cwd="/",  # srun also uses it on the node; not the workspace, where code could plant option files
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
