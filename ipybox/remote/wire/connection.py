@@ -52,7 +52,7 @@ MAX_HEADERS: Final = 8 << 10
 COSTLY: Final = 0.02
 REST: Final = 4
 
-#: Seconds to read what a peer has sent before it stopped reading.
+#: Seconds to read what a peer sent before it stopped reading.
 LAST_OUTPUT: Final = 1.0
 
 #: Unwritten bytes above which writers wait, and above which the peer is considered not to read at all.
@@ -269,12 +269,12 @@ class Connection(asyncio.Protocol):
                 pass
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closes both pipes when one is lost. When both are, no more data can be written."""
+        """Closes both pipes when one is lost, but leaves time to read what the peer sent before it exited."""
         self._lost += 1
         if self._lost == 2:
             self._written.set()
         elif not self.closed.is_set() and (self._reading is None or not self._reading.is_closing()):
-            # A peer that has exited reads nothing more, but its last output may not be read yet.
+            # A peer that exited no longer reads, but its last output may still be unread.
             asyncio.get_running_loop().call_later(LAST_OUTPUT, self._end)
             return
         self._end()
