@@ -77,7 +77,7 @@ class AuditLogFile:
                 file = self._current()
                 size = os.fstat(file).st_size
                 if lines[0] and size and size + len(lines[0]) > self._max_bytes:
-                    file, size = self._begin_anew(), 0
+                    file, size = self._rotate(), 0
                 if os.write(file, lines[0]) < len(lines[0]):
                     os.ftruncate(file, size)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
@@ -107,7 +107,7 @@ class AuditLogFile:
             self._file = _open_in(directory)
         return self._file
 
-    def _begin_anew(self) -> int:
+    def _rotate(self) -> int:
         with self._directory() as directory:
             directory.remove(_rotated(self._max_full))
             for number in range(self._max_full - 1, 0, -1):

@@ -27,13 +27,13 @@ def write_package(functions: FunctionTools, workspace: Path) -> None:
 def check_package(workspace: Path) -> None:
     """Raises a ValueError if an MCP server is registered under the package's name."""
     place = workspace / MCPTOOLS / APP_SERVER
-    if place.is_dir() and current_seal(record_file(place)) and not is_of_functions(place):
+    if place.is_dir() and current_seal(record_file(place)) and not is_function_package(place):
         raise ValueError(
             f"tools: {place.parent} contains a registered MCP server named {APP_SERVER!r}, a name reserved for "
             f"functions: register the server under another name and delete {place}"
         )
 
 
-def is_of_functions(place: Path) -> bool:
+def is_function_package(place: Path) -> bool:
     """Returns whether a package was last generated for functions. Its parent's path contains no links."""
     return place.is_dir() and current_seal(record_file(place)) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import recorded
-from ipybox.code_exec.function_package import is_of_functions
+from ipybox.code_exec.function_package import is_function_package
 from ipybox.mcp_apigen.generator import check_place, generate_package
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
@@ -129,7 +129,7 @@ def _check_name(server_name: str, place: Path) -> None:
         raise ValueError(
             f"server name {server_name!r} is reserved: approval policies use it for ipybox itself. Choose another name"
         )
-    if place.name == APP_SERVER and is_of_functions(Path(real_path(place.parent)) / APP_SERVER):
+    if place.name == APP_SERVER and is_function_package(Path(real_path(place.parent)) / APP_SERVER):
         raise ValueError(
             f"server name {server_name!r} is taken by the application's functions in {place.parent}: choose "
             f"another name, or delete {place} if the application no longer provides functions"

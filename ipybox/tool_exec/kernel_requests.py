@@ -101,13 +101,13 @@ class KernelRequests:
         raise DeniedError(HTTPStatus.FORBIDDEN, error)
 
     async def _install(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
-        asked = await read_json(request)
-        if not is_install_request(asked):
+        body = await read_json(request)
+        if not is_install_request(body):
             problem = f"not a package name of at most {MAX_PACKAGE_NAME} characters"
             raise DeniedError(HTTPStatus.BAD_REQUEST, problem)
         if (install := self._install_package) is None:
             raise DeniedError(HTTPStatus.NOT_FOUND, "installing packages from cells is not enabled")
-        package_name, remove = asked["package_name"], asked.get("remove") is True
+        package_name, remove = body["package_name"], body.get("remove") is True
         call = _own_call(UNINSTALL_TOOL if remove else INSTALL_TOOL, {"package_name": package_name})
 
         async def perform(*_: object) -> RunReply:
@@ -116,12 +116,12 @@ class KernelRequests:
         return web.json_response(await run_call(call, caller, perform))
 
     async def _shell(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
-        asked = await read_json(request, MAX_SHELL_BYTES, what="the shell command is")
-        if not is_shell_request(asked):
+        body = await read_json(request, MAX_SHELL_BYTES, what="the shell command is")
+        if not is_shell_request(body):
             raise DeniedError(HTTPStatus.BAD_REQUEST, "not a shell command: see ipybox.guest.tools.protocol")
         if not self._shell_commands:
             raise DeniedError(HTTPStatus.NOT_FOUND, "approval of shell commands is not enabled")
-        call = _own_call(asked["tool_name"], {**asked["tool_args"]}, asked["output_mark"])
+        call = _own_call(body["tool_name"], {**body["tool_args"]}, body["output_mark"])
 
         async def perform(*_: object) -> RunReply:
             return RunReply(content=[])  # the kernel runs it

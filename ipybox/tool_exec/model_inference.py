@@ -49,10 +49,10 @@ async def infer_models(samples: bytes) -> str:
     finally:
         await asyncio.shield(end(process))
     if process.returncode:
-        said = errors.decode(errors="replace").strip()
-        logger.debug("no models were inferred: %s", said)
+        message = errors.decode(errors="replace").strip()
+        logger.debug("no models were inferred: %s", message)
         # A single line is the script's own message; several are a traceback or the like.
-        raise ValueError(said if said and "\n" not in said else "can't infer models from these samples")
+        raise ValueError(message if message and "\n" not in message else "can't infer models from these samples")
     if len(models) > MAX_MODELS_BYTES:
         raise ValueError(f"the models are {len(models):,} bytes; the limit is {MAX_MODELS_BYTES:,}: trim the samples")
     return models.decode()

@@ -158,8 +158,8 @@ class ApprovalPolicy:
         rule = self._first(call)
         effect, reason = (rule.effect, rule.source) if rule else (self._default, f"the default of {self._source}")
         can_be_remembered = self.untrusted is None and _is_plain(server_name) and _is_plain(tool_name)
-        if rule is not None and (doubtful := rule.doubtful(call)):
-            reason += f", as it's unclear whether {doubtful!r} matches"
+        if rule is not None and (argument := rule.uncertain_argument(call)):
+            reason += f", as it's unclear whether {argument!r} matches"
             can_be_remembered = False
         if self.untrusted is not None and effect == "allow":
             effect = "ask"

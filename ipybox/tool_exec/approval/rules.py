@@ -79,7 +79,7 @@ class ApprovalRule:
             and all(self._is_enough(argument.judge(call)) for argument in self.arguments)
         )
 
-    def doubtful(self, call: ToolCall) -> str | None:
+    def uncertain_argument(self, call: ToolCall) -> str | None:
         """Returns the name of an argument for which it is uncertain whether the rule matches; None without one."""
         return next((each.name for each in self.arguments if True not in each.judge(call)), None)
 
