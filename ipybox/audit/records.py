@@ -145,7 +145,7 @@ def utc_now() -> str:
 
 
 def seconds_since(started: float) -> float:
-    """Returns the seconds since a time of the monotonic clock."""
+    """Returns the seconds since `started`, a time of the monotonic clock."""
     return round(time.monotonic() - started, 4)
 
 

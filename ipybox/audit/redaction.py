@@ -286,7 +286,7 @@ class _Walk:
 
 
 def _is_token(value: object) -> bool:
-    """Returns whether to remove a value with a secret's name, unlike placeholders and what could be a command."""
+    """Returns whether to remove a value that has a secret's name. Placeholders and possible commands are kept."""
     if isinstance(value, str):
         value = _SCHEME_NAME.sub("", value, 1)
         named = "://" in value or (_PATH.fullmatch(value) and not _RANDOM.search(value))

@@ -115,7 +115,7 @@ class Argument:
     default: object = MISSING
 
     def judge(self, call: ToolCall) -> list[bool | None]:
-        """Returns the answer for each value, and at least one."""
+        """Returns one answer per value, and at least one."""
         values = list(islice(_values(call.arguments, self.steps, self.default), MAX_ELEMENTS + 1))
         return [None] if len(values) > MAX_ELEMENTS else [self._judge(value, call) for value in values]
 

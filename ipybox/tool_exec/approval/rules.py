@@ -72,7 +72,7 @@ class ApprovalRule:
     end: int
 
     def matches(self, call: ToolCall) -> bool:
-        """Returns whether the rule decides on a call: to allow it, conditions must hold; otherwise, they only may."""
+        """Returns whether the rule decides on a call. Unless the rule allows, unknown conditions count as met."""
         return (
             self._names(self.servers, call.server)
             and self._names(self.tools, call.tool)
