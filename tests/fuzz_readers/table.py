@@ -471,7 +471,7 @@ READERS: dict[str, Reader] = {
         )[1],
     ),
     "message of a kernel": Reader(
-        ["kernel_mgr/messages", "kernel_mgr/kernel_channels:KernelChannels._take"],
+        ["kernel_mgr/messages", "kernel_mgr/kernel_channels:KernelChannels._dispatch"],
         shown,
         JSON,
         lambda text, _: message(text),
