@@ -185,7 +185,7 @@ class CellRunner:
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
         if (cells := self._kernel.client_cells) is not None and cells.pending:
-            await cells.until_none(cell.deadline)
+            await cells.wait_until_none(cell.deadline)
         client = await self._within(cell.deadline, self._kernel.ensure_kernel())
         expected, self._kernel_id = self._kernel.expected_kernel_id, client.kernel_id
         if client.kernel_id != expected:

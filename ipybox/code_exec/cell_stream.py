@@ -39,7 +39,7 @@ async def stream_cell(
 
     async def offer(request: "ApprovalRequest") -> None:
         if chunks and kernel.client is not None:
-            await kernel.client.remote_kernel.channels.until_mark(request.output_mark)
+            await kernel.client.remote_kernel.channels.wait_for_marker(request.output_mark)
         events.put(request)
 
     deadline = Deadline(timeout)

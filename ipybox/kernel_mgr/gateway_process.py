@@ -68,7 +68,7 @@ class GatewayProcess:
         self.link.open(on_tool_connection)
         self._cleaning = self._tasks.start(self._end_with_process(self._process))
 
-    async def until_ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Waits until the gateway answers requests.
 
         Raises:

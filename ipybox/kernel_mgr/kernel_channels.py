@@ -76,8 +76,8 @@ class KernelChannels:
         #: Called with each message without a listener, except those about other clients' requests.
         self.on_unclaimed: Callable[[messages.Message], object] = lambda _: None
         #: The number of the last sync marker that arrived in the output.
-        self._mark = 0
-        self._marked = asyncio.Event()
+        self._last_marker = 0
+        self._marker_received = asyncio.Event()
         #: Why no more messages arrive, or why none will once the channels close.
         self.death = "not connected to a kernel"
         #: How a dead kernel's process ended, as the end of a sentence; empty if unknown.
@@ -101,7 +101,7 @@ class KernelChannels:
         self._websocket, self._jupyter_session = websocket, jupyter_session
         if ending is not None:
             await asyncio.shield(ending)
-        self._mark = 0
+        self._last_marker = 0
         self._broken = False
         self.exit = ""
         self._reader = asyncio.create_task(self._read(websocket))
@@ -157,13 +157,13 @@ class KernelChannels:
         """Ignores all further messages of a request."""
         self._listeners.pop(msg_id, None)
 
-    async def until_mark(self, number: int) -> None:
+    async def wait_for_marker(self, number: int) -> None:
         """Waits until all output before a sync marker has arrived, at most `MARK_TIMEOUT` seconds."""
         with suppress(TimeoutError):
             async with Deadline(timeouts.MARK_TIMEOUT).limit():
-                while self._mark < number:
-                    self._marked.clear()
-                    await self._marked.wait()
+                while self._last_marker < number:
+                    self._marker_received.clear()
+                    await self._marker_received.wait()
 
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         """Passes messages to their listeners, until the kernel or the connection ends."""
@@ -206,8 +206,8 @@ class KernelChannels:
             return False
         if message.type == MARK:  # has no parent, because threads of earlier cells also send sync markers
             if isinstance(number := message.content.get("number"), int):
-                self._mark = number
-                self._marked.set()
+                self._last_marker = number
+                self._marker_received.set()
             return True
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.on_message(message)

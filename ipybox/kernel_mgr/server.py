@@ -157,7 +157,7 @@ class KernelGateway(Gateway):
                 self._publish(listener)
             if not self.spawned:
                 await self._spawn()
-            await self._until_ready()
+            await self._wait_until_ready()
             if self._config.limits.any:
                 self._watch = self._monitor()
             if listener is not None:
@@ -228,7 +228,7 @@ class KernelGateway(Gateway):
         self._process = GatewayProcess(launch, log_to_stderr=self._log_to_stderr)
         await self._process.spawn(self._on_tool_connection)
 
-    async def _until_ready(self) -> None:
+    async def _wait_until_ready(self) -> None:
         """Waits until the gateway answers. If srt failed for a transient reason, starts the sandbox again.
 
         Raises:
@@ -239,7 +239,7 @@ class KernelGateway(Gateway):
         while True:
             assert self._process is not None
             try:
-                return await self._process.until_ready()
+                return await self._process.wait_until_ready()
             except GatewayError as exc:
                 if self._config.sandbox is None or not self._process.link.closed.is_set():
                     raise

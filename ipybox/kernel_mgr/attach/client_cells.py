@@ -46,7 +46,7 @@ class ClientCells:
         self.pending.clear()
         self._none.set()
 
-    async def until_none(self, deadline: Deadline) -> None:
+    async def wait_until_none(self, deadline: Deadline) -> None:
         """Waits until there are no such cells.
 
         Raises:

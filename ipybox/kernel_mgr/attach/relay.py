@@ -222,7 +222,7 @@ class KernelRelay:
             kernel = await self._kernel.connect(uuid.uuid4().hex)
             try:
                 await client.prepare(request)
-                await _until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
+                await _run_until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
             finally:
                 await kernel.close()
                 await client.close()
@@ -283,7 +283,7 @@ class KernelRelay:
                     await client.send_str(text)
 
 
-async def _until_one_ends(*works: Any) -> None:
+async def _run_until_one_ends(*works: Any) -> None:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
