@@ -6,11 +6,15 @@ Any value may arrive, because code can send messages itself.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from ipybox.kernel_mgr.plain_text import plain
 from ipybox.support.outputs import Clear, Display, Result, Stream
+
+#: Maximum forms of a display, and pages of a reply; further ones are dropped, because only an attack sends more.
+MAX_FORMS = 100
 
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
@@ -47,7 +51,7 @@ _HIDDEN = re.compile(r"\s*<(script|style)\b", re.IGNORECASE)
 def display_of(content: Mapping[str, Any], *, is_result: bool = False) -> Display:
     """Returns the display that a message contains."""
     data: dict[str, Any] = {}
-    for mime, value in as_object(content.get("data")).items():
+    for mime, value in islice(as_object(content.get("data")).items(), MAX_FORMS):
         is_json = mime == "application/json" or mime.endswith("+json")
         data[mime] = value if is_json or isinstance(value, str) else joined(value)
     metadata = as_object(content.get("metadata"))

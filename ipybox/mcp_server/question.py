@@ -148,6 +148,8 @@ class ShownCall:
     @cached_property
     def brief(self) -> list[str] | None:
         """The lines that every client shows, or None if the call does not fit."""
+        if len(self._arguments) > COLUMNS * LINES:
+            return None
         arguments = [f"{_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
         command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
         lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments] or ["without arguments"])]

@@ -478,6 +478,8 @@ READERS: dict[str, Reader] = {
         inputs={
             "text": lambda size, _: json.dumps({"data": {"text/plain": "<" + " at 0x1" * (size // 7)}}).encode(),
             "html": lambda size, _: json.dumps({"data": {"text/html": "<script></script" * (size // 16)}}).encode(),
+            "forms": lambda size, _: json.dumps({"data": numbered(size, "")}).encode(),
+            "pages": lambda size, _: json.dumps({"payload": [{"source": "page", "data": {}}] * (size // 32)}).encode(),
         },
     ),
     "variable": Reader(["support/variables:decode"], lambda data: decode(EncodedVariable("x", "json", data)), JSON),

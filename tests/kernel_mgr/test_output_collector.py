@@ -265,7 +265,7 @@ def test_values_without_end_are_left_out_and_commas_in_text_are_no_values():
 
     assert outputs.text() == "a,[{" * 1_000_000
     (notice,) = outputs.notices()
-    assert notice.endswith("3,000,000 values per display.")
+    assert notice.endswith("500,000 values per display.")
 
 
 @pytest.mark.parametrize(
@@ -438,3 +438,11 @@ async def test_an_image_that_turns_out_to_be_damaged_is_reported(tmp_path: Path)
 
     assert saved.notices == ["Images from 1 displays were not saved because they are not valid base64."]
     assert saved.images == []
+
+
+def test_only_the_first_forms_of_a_display_are_kept():
+    outputs = collected(display({f"a/{number}": "x" for number in range(1000)}))
+
+    (kept,) = outputs.outputs()
+    assert isinstance(kept, Display)
+    assert [*kept.data] == [f"a/{number}" for number in range(100)]

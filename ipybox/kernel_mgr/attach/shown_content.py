@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ipybox.kernel_mgr.display_forms import as_object
+from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object
 from ipybox.kernel_mgr.messages import Message
 
 #: Maximum bytes of a message's JSON content; larger content is not shown.
@@ -66,7 +66,7 @@ def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
     fields = _FIELDS.get(message.type)
     if fields is None or (message.type == "status" and content.get("execution_state") not in _STATES):
         return None
-    shown = {name: _plain(content[name]) for name in fields if name in content}
+    shown = {name: content[name] for name in fields if name in content}
     if "data" in shown:
         shown["data"] = _shown_data(shown["data"])
     if message.type in _DISPLAYS:
@@ -75,7 +75,7 @@ def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
         shown["payload"] = _shown_payload(shown["payload"])
     if message.type == "kernel_info_reply":
         shown["help_links"] = []
-    return shown
+    return _plain(shown)
 
 
 def _too_large(message: Message) -> dict[str, Any] | None:
@@ -99,7 +99,7 @@ def _shown_data(data: object) -> dict[str, Any]:
 
 def _shown_payload(payload: object) -> list[dict[str, Any]]:
     """Returns only help pages. Other payloads would make the client edit a file or exit."""
-    entries = map(as_object, cast(list[object], payload) if isinstance(payload, list) else [])
+    entries = map(as_object, cast(list[object], payload)[:MAX_FORMS] if isinstance(payload, list) else [])
     pages = [_shown_data(page.get("data")) for page in entries if page.get("source") == "page"]
     return [{"source": "page", "data": data, "start": 0} for data in pages]
 
