@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Literal, NoReturn, cast
 
 from launch.environment import PACKAGE, Environment
+from launch.project_settings import read_settings
 from launch.session_notice import PluginWorkspace, SessionNotice, session_notice
 
 from ipybox.support.probe import end_all
@@ -95,8 +96,8 @@ def _several(name: str, workspace: Path) -> Iterator[str]:
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path(os.environ.get("HOME", "/")) / ".claude")
     enabled: dict[str, bool] = {}
     for file in (home / "settings.json", *(workspace / ".claude" / f"settings{kind}.json" for kind in ("", ".local"))):
-        with suppress(OSError, ValueError):
-            settings: object = json.loads(file.read_bytes())
+        with suppress(OSError, ValueError, RecursionError):
+            settings: object = json.loads(read_settings(file))
             plugins: object = (
                 cast("dict[str, object]", settings).get("enabledPlugins") if isinstance(settings, dict) else None
             )

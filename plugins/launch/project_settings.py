@@ -35,17 +35,25 @@ def refuse_project_options(workspace: Path) -> None:
             )
 
 
+def read_settings(file: Path) -> bytes:
+    """Reads a settings file; raises a ValueError if it isn't regular, or is larger than `MAX_SIZE`."""
+    # Follows links, as Claude Code does, but doesn't wait for the writer of a pipe.
+    with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        content = stream.read(MAX_SIZE + 1)
+    if len(content) > MAX_SIZE:
+        raise ValueError("too large")
+    return content
+
+
 def _sets_options(file: Path) -> bool:
     """Returns whether a file sets options, as Claude Code reads it, or can't be checked."""
     try:
-        # Follows links, as Claude Code does, but doesn't wait for the writer of a pipe.
-        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                return True
-            content = stream.read(MAX_SIZE + 1)
+        content = read_settings(file)
     except OSError:  # Claude Code can't read it either
         return False
-    if len(content) > MAX_SIZE:
+    except ValueError:
         return True
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:

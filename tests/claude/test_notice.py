@@ -1,6 +1,7 @@
 """What the SessionStart hook prints, for the person and for the model."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def test_programs_that_hang_are_not_waited_for(plugin: Plugin):
     (plugin.workspace / ".claude").mkdir()
     enabled = {"codeact-sandbox@ipybox": True, "codeact-docker@ipybox": True, "codeact-default@ipybox": False}
     (plugin.workspace / ".claude" / "settings.json").write_text(json.dumps({"enabledPlugins": enabled}))
+    os.mkfifo(plugin.workspace / ".claude" / "settings.local.json")
 
     with no_process_left():
         said = plugin.notice("docker")["systemMessage"] + str(plugin.notice("sandbox"))
