@@ -6,6 +6,7 @@ source that is nested too deeply for the parser. All of these raise `UnreadableE
 
 import ast
 import os
+import re
 import stat
 import warnings
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ MAX_FILE = 256 * 1024
 MAX_TOTAL = 8 * 1024 * 1024
 #: Maximum directory entries listed for one query.
 MAX_ENTRIES = 10_000
+
+#: A comment and the space before it.
+_COMMENT = re.compile(rb"\s*#(.*)")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -79,8 +83,8 @@ class SourceModule:
     def comment_after(self, node: ast.stmt) -> str:
         """Returns the comment after a statement, without the `#`; empty if there is none."""
         line, column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-        rest = self.lines[line - 1][column:].decode().strip()
-        return rest[1:].strip() if rest.startswith("#") else ""
+        found = _COMMENT.match(self.lines[line - 1], column)  # without copying a line for each of its statements
+        return found[1].decode().strip() if found else ""
 
     def function(self, name: str) -> Function | None:
         """Returns the last top-level function with this name."""

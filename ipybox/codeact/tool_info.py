@@ -1,6 +1,7 @@
 """Information about a tool from its syntax tree, without importing it."""
 
 import ast
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,6 +12,9 @@ from ipybox.codeact.source import Function, SourceModule
 
 #: Maximum characters of a default value in a signature.
 _LONGEST_DEFAULT = 20
+
+#: Maximum characters of the permitted values of all parameters: each can name the same long choice.
+MAX_VALUES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,15 @@ def _default(module: SourceModule, value: ast.expr | None) -> str | None:
 def _fields(tool: McpTool) -> Iterator[Parameter]:
     """Yields the fields of `Params`, each with its documentation and permitted values."""
     params, choices = tool.module.classes().get("Params"), _choices(tool.module)
-    body = params.body if params else []
+    body, room = params.body if params else [], MAX_VALUES
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
             case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
                 default = "…" if has_default(value) else None
                 said = tool.module.comment_after(statement) or text_of(following)
-                yield Parameter(name, default, " ".join([said, *_values(annotation, choices)]))
+                values = " ".join(_values(annotation, choices))[:room] if room else ""
+                room -= len(values)
+                yield Parameter(name, default, f"{said} {values}" if values else said)
             case _:
                 pass
 
@@ -152,14 +158,16 @@ def has_default(value: ast.expr | None) -> bool:
 
 def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:
     """Yields the values that an annotation lists, or that its named choice lists."""
-    for node in ast.walk(annotation):
-        match node:
-            case ast.Name(name):
+    pending, seen = deque[ast.AST]([annotation]), set[str]()
+    while pending:
+        match pending.popleft():
+            case ast.Name(name) if name not in seen:
+                seen.add(name)
                 yield from choices.get(name, [])
             case ast.Subscript(value=ast.Name("Literal"), slice=values):
                 yield from _strings(values)
-            case _:
-                pass
+            case node:
+                pending.extend(ast.iter_child_nodes(node))
 
 
 def _choices(module: SourceModule) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from mcp_types import CallToolResult
 
 from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.audit.redaction import Redactor
+from ipybox.codeact.listing import tools
 from ipybox.codeact.samples import samples_of
 from ipybox.codeact.source import SourceReader, UnreadableError
 from ipybox.docker.refusal import request_id
@@ -90,6 +91,9 @@ TEXT = (
     b";1m",
 )
 
+
+#: The beginning of a policy, up to the value of an argument.
+RULE = b"default: ask\nrules:\n- effect: allow\n  server: x\n  args:\n    a: "
 
 #: Bytes of the largest tree, whose entries count 100 bytes each, and more levels than Python recurses.
 TREES = 1 << 17
@@ -196,6 +200,11 @@ def excluded(root: Path) -> None:
         git_exclude.remove(str(root), {"x"}, "key", lock.fileno())
 
 
+def params(fields: bytes, before: bytes = b"") -> bytes:
+    """Returns the module of a tool with these fields."""
+    return before + b"class Params:\n" + fields + b"def run(params): ...\n"
+
+
 def repository(text: bytes, root: Path) -> Path:
     """Makes a repository with this list of ignored files, and this configuration of the one that a file names."""
     for name in ("objects", "refs", "info"):
@@ -278,6 +287,11 @@ def listed_with(**parts: Any) -> bytes:
 def numbered(size: int, value: Any) -> dict[str, Any]:
     """Returns many members with one value."""
     return {str(number): value for number in range(size // 12)}
+
+
+def keys(size: int, _: Path) -> bytes:
+    """Returns an object with many keys, the last of them twice."""
+    return json.dumps(numbered(size, 1)).encode()[:-1] + b', "a": 1, "a": 1}'
 
 
 def result(data: bytes) -> None:
@@ -398,7 +412,8 @@ READERS: dict[str, Reader] = {
         JSON,
         inputs=json_of(
             host='{"network": {"allowedDomains": ["~"]}}', path='{"filesystem": {"denyRead": ["~"]}}', key='{"~": 1}'
-        ),
+        )
+        | {"keys": keys},
         largest=1 << 16,
     ),
     "policy": Reader(
@@ -419,7 +434,12 @@ READERS: dict[str, Reader] = {
             b"!!",
             b"|\n",
         ),
-        largest=1 << 16,
+        inputs={
+            "sexagesimal": lambda size, _: RULE + b"1" + b":1" * (size // 2),
+            "no float": lambda size, _: RULE + b"1" + b":1" * 200 + b".0" + b" " * size,
+            "hexadecimal": lambda size, _: RULE + b"0x" + b"f" * size,
+        },
+        largest=1 << 15,
     ),
     "manifest": Reader(
         ["mcp_apigen/package/manifest:Manifest.parse"],
@@ -434,6 +454,25 @@ READERS: dict[str, Reader] = {
         file("m.py"),
         largest=1 << 16,  # Python's parser takes quadratic time for some; a file has at most four times as much
         errors=(*Reader.errors, UnreadableError),
+    ),
+    "tools of a workspace": Reader(
+        [],
+        lambda root: tools("x", "s.t", workspace=root),
+        (),
+        file("mcptools/s/t.py"),
+        inputs={
+            "choice of many fields": lambda size, _: params(
+                b" a: C\n" * (size // 12), b"C = Choice('C', '" + b"a" * (size // 2) + b"')\n"
+            ),
+            "choice of one field": lambda size, _: params(
+                b" a: (" + b"C," * (size // 4) + b")\n", b"C = Choice('C', '" + b"a" * (size // 2) + b"')\n"
+            ),
+            "fields on a line": lambda size, _: params(b" a: b" + b"; a: b" * (size // 6) + b"\n"),
+            "nested literals": lambda size, _: params(
+                b" a: " + b"Literal[" * 90 + b"'', " * (size // 4) + b"]" * 90 + b"\n"
+            ),
+            "docstring": lambda size, _: params(b" a: b\n", b'"""' + b"pr " * (size // 3) + b'"""\n'),
+        },
     ),
     "samples": Reader(
         ["codeact/samples:_decoded_text"],

@@ -172,4 +172,4 @@ def _event(line: bytes) -> Event | None:
 
 def _number(event: Event, name: str) -> int:
     value = event.get(name)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value < 1 << 32 else 0

@@ -16,7 +16,7 @@ from ipybox.support.printable import printable
 MAX_SIZE = 64 * 1024
 #: Maximum nesting of lists and mappings; PyYAML takes a minute for a few thousand levels.
 MAX_DEPTH = 20
-#: Maximum characters of a string.
+#: Maximum characters of a string or number.
 MAX_TEXT = 500
 
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
@@ -122,15 +122,15 @@ class PolicyDocument:
 
 
 def _constructed(node: yaml.Node) -> str | int | float | bool | None:
-    if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS or len(node.value) > MAX_TEXT:
         return None
     try:
         value: Any = node.value if node.tag == _TEXT else yaml.safe_load(node.value)
-    except (ValueError, LookupError, yaml.YAMLError):  # the value does not fit its tag
+    except (ValueError, ArithmeticError, LookupError, yaml.YAMLError):  # the value does not fit its tag
         return None
     if not isinstance(value, str | int | float) or (isinstance(value, str) and node.tag != _TEXT):
         return None
-    return None if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isprintable()) else value
+    return None if isinstance(value, str) and not value.isprintable() else value
 
 
 def _events(text: str) -> Iterable[yaml.Event]:

@@ -145,7 +145,7 @@ def test_hostile_lines_are_counted_and_cost_nothing(tmp_path: Path, capsysbinary
         {"event": "cell", **of_session, "code": ["not", "text"], "outcome": {}, "duration": float("nan")},
         {"event": "tool_call", **of_session, "arguments": {"a": "\ud800"}, "outcome": "ok"},
         {"event": "decision", **of_session, "cell_id": "unknown", "accepted": True},
-        {"event": "gap", "missing": 3},
+        *({"event": "gap", "missing": number} for number in (3, 10**4299, 10**4300 - 10**4299, -1)),
     )
     first, cell, *rest = cells(tmp_path, "default", capsysbinary)
     assert source(cell) == "x = 1"
