@@ -26,6 +26,9 @@ MAX_READ = MAX_BYTES + (1 << 20)
 MAX_LINE = 256 << 10
 MAX_LINE_VALUES = 2000
 
+#: Bytes that a line counts at least, fewer than ipybox writes: ten million empty lines would take a minute.
+MIN_LINE = 64
+
 #: Maximum JSON values read per session (a value takes more memory than its text), and what each line adds to them.
 MAX_VALUES = 2_000_000
 LINE_VALUES = 20
@@ -155,7 +158,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     file.seek(0)
     left = MAX_READ
     while left > 0 and (line := file.readline(MAX_LINE)):
-        left -= len(line)
+        left -= max(len(line), MIN_LINE)
         yield line
 
 

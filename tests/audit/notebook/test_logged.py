@@ -166,6 +166,17 @@ def test_what_a_notebook_can_have_of_a_session_is_bounded(
     assert f"This notebook omits the session's last {9 - len(rest)} log lines" in source(first)
 
 
+def test_the_lines_that_are_read_of_a_log_are_bounded(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    record(tmp_path, "1")
+    add(tmp_path, *([b""] * 1000))
+    monkeypatch.setattr(logged, "MAX_READ", 100 * logged.MIN_LINE)
+    first, *_ = cells(tmp_path, "default", capsysbinary)
+    (skipped,) = re.findall(r"([0-9,]+) lines of the log were skipped", source(first))
+    assert 0 < int(skipped) < 100
+
+
 @pytest.mark.parametrize("planted", ["link", "pipe"])
 def test_a_planted_file_is_an_error(tmp_path: Path, planted: str, capsys: pytest.CaptureFixture[str]):
     record(tmp_path, "1")
