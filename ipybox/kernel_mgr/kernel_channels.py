@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 #: Types of the last frame of a connection.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
+#: Shorter frames end the connection: no gateway sends them, and aiohttp would queue any number of empty ones at once.
+MIN_FRAME_BYTES = 8
+
 #: Seconds from a message to its acknowledgment (`acknowledge`). The last message of a cell is not acknowledged, because
 #: that would delay the next request.
 ACKNOWLEDGMENT_PAUSE = 0.001
@@ -195,6 +198,9 @@ class KernelChannels:
             return False
         if frame.type is not aiohttp.WSMsgType.BINARY:
             return frame.type not in CLOSED
+        if len(frame.data) < MIN_FRAME_BYTES:
+            self.death = "the kernel gateway sent a frame that can't be a message, so ipybox closed the connection"
+            return False
         try:
             message = messages.decode(frame.data)
         except ValueError as exc:

@@ -508,6 +508,11 @@ def impossible_frames(connection: socket.socket, text: str) -> None:
         connection.sendall(b"\xff" * 100_000)
 
 
+def empty_frames(connection: socket.socket, text: str) -> None:
+    if until_executing(connection, text) is not None:
+        connection.sendall(frame(b"") * 2_000_000)
+
+
 def endless_output(connection: socket.socket, text: str) -> None:
     if (parent := until_executing(connection, text)) is not None:
         output = json.dumps({"name": "stdout", "text": "x" * MIB}).encode()
@@ -555,7 +560,7 @@ ON_HTTP: dict[str, Answer] = {
     for each in (
         *(redirect_file, redirect_host, redirect_websocket, garbage, endless_head, endless_body, compressed_body),
         *(deep_body, strange_id, numbers_body, compressed_frames, huge_frame, impossible_frames, endless_output),
-        *(wrong_parents, many_messages, overlapping_parts),
+        *(empty_frames, wrong_parents, many_messages, overlapping_parts),
     )
 }
 ARGUMENT = sys.argv[2] if __name__ == "__main__" and len(sys.argv) > 2 else ""
