@@ -14,6 +14,9 @@ from ipybox.support.printable import printable
 
 #: The modification time of each member, 1980-01-01: programs treat earlier times as mistakes.
 MTIME = 315_532_800
+#: Maximum global headers, which `tarfile` copies into each member, and maximum characters of a name.
+MAX_GLOBAL_HEADERS = 100
+MAX_NAME = 4096
 #: Exceptions of `tarfile` for an invalid header, and for many headers about one member.
 _UNREADABLE = (tarfile.TarError, ValueError, LookupError, OverflowError, EOFError, RecursionError)
 
@@ -83,6 +86,8 @@ def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
             raise ValueError(f"can't read the tar: {exc}") from exc
         if member is None:
             return
+        if len(archive.pax_headers) > MAX_GLOBAL_HEADERS:
+            raise ValueError(f"the tar contains more than {MAX_GLOBAL_HEADERS} global headers")
         # With such sizes, reads would hit other data, or the same data again.
         if member.size < 0 or member.issparse() or (member.isreg() and member.offset_data + member.size > size):
             raise ValueError(f"{printable(member.name)} in the tar is truncated or sparse")
@@ -90,6 +95,8 @@ def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _names(name: str) -> tuple[str, ...]:
+    if len(name) > MAX_NAME:
+        raise ValueError(f"the tar contains a name of more than {MAX_NAME:,} characters")
     names = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in names or "\0" in name:
         raise ValueError(f"{printable(name)} in the tar points outside it: names must be relative and without '..'")

@@ -18,6 +18,14 @@ from tests.support.test_safe_directory import names
 from tests.support.test_untrusted_file import lowest_free
 
 
+def with_global_headers(headers: dict[str, str]) -> bytes:
+    """Returns a tar of one file, with headers that all its files have."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    return packed.getvalue()
+
+
 def of_type(kind: bytes, target: str = "") -> tarfile.TarInfo:
     member = tarfile.TarInfo()
     member.type, member.linkname = kind, target
@@ -154,6 +162,8 @@ def long_names() -> bytes:
         (tar((".", b"x")), "the tar contains a file without a name: '.'"),
         (negative(), "truncated or sparse|not an uncompressed tar"),  # by the patch release of Python
         (tar(("a", of_type(tarfile.GNUTYPE_SPARSE))), "truncated or sparse"),
+        (with_global_headers({f"key{number}": "" for number in range(101)}), "more than 100 global headers"),
+        (with_global_headers({"path": "a" * 4097}), "a name of more than 4,096 characters"),
         (compressed(), "not an uncompressed tar"),
         (long_names(), "tar"),
         (tar(("a", b""))[:512] + of_type(tarfile.GNUTYPE_LONGNAME).tobuf(), "can't read the tar"),
@@ -162,7 +172,17 @@ def long_names() -> bytes:
     ],
     ids=[
         *("absolute", "dots", "inner dots", "twice", "file first", "directory first", "cut off", "no name"),
-        *("negative", "sparse", "compressed", "long names", "half a name", "text", "empty"),
+        *(
+            "negative",
+            "sparse",
+            "global headers",
+            "global path",
+            "compressed",
+            "long names",
+            "half a name",
+            "text",
+            "empty",
+        ),
     ],
 )
 def test_tar_that_is_wrong_changes_nothing(packed: bytes, problem: str, workspace: FileTransfer, root: Path):
