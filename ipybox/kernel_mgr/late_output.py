@@ -11,8 +11,9 @@ from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.sizes import format_bytes
 
-#: Maximum bytes of buffered messages; the oldest ones are dropped.
+#: Maximum bytes and number of buffered messages; the oldest ones are dropped. Output has at least 26 bytes.
 MAX_LATE_BYTES = 1 << 18
+MAX_MESSAGES = 10_000
 
 TYPES = ("stream", "display_data")
 
@@ -37,9 +38,11 @@ class LateOutput:
         if self.running is not None:
             self.running.add(message)
             return
-        self._messages.append(message)
-        self._bytes += len(message.raw_content)
-        while self._bytes > MAX_LATE_BYTES:
+        # Without its buffers and most of its header, which can need far more memory than its content.
+        kept = Message("iopub", {"msg_type": message.type}, {}, message.raw_content)
+        self._messages.append(kept)
+        self._bytes += len(kept.raw_content)
+        while self._bytes > MAX_LATE_BYTES or len(self._messages) > MAX_MESSAGES:
             size = len(self._messages.popleft().raw_content)
             self._bytes -= size
             self._dropped += size

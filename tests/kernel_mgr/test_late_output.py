@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,3 +197,17 @@ def test_one_message_beyond_the_limit_is_dropped_and_counted():
     text = text_of_all(collected(kept(stream("x" * late_output.MAX_LATE_BYTES))).outputs())
 
     assert text == f"{LATE.format('; the first 256 KiB were dropped')}{END}".rstrip("\n")
+
+
+def test_buffers_and_headers_of_late_messages_are_not_kept():
+    memory = bytearray(8)
+    header = {"msg_type": "stream", "more": "x"}
+    late = LateOutput()
+    for _ in range(late_output.MAX_MESSAGES + 1):
+        late.add(Message("iopub", header, header, b"{}", (memoryview(memory),)))
+
+    memory.append(0)  # raises if a view of it is left
+    assert sys.getrefcount(header) == 2
+    outputs = OutputCollector()
+    late.begin_cell(outputs)
+    assert "the first 2 bytes were dropped" in (text_of_all(outputs.outputs()) or "")
