@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
-from ipybox.support.bounded_json import MAX_KERNEL_VALUES, exceeds_value_limit
+from ipybox.support.bounded_json import exceeds_value_limit
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
@@ -52,7 +52,7 @@ class Message:
     @cached_property
     def costly(self) -> bool:
         """Whether the content has too many values to be decoded."""
-        return exceeds_value_limit(self.raw_content, MAX_KERNEL_VALUES)
+        return exceeds_value_limit(self.raw_content)
 
     @cached_property
     def content(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object, display_of, joined
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.plain_text import plain, split_unfinished
-from ipybox.support.bounded_json import MAX_KERNEL_VALUES, count_values
+from ipybox.support.bounded_json import MAX_VALUES, count_values
 from ipybox.support.outputs import Clear, Display, Stream, StreamName
 from ipybox.support.sizes import format_bytes
 
@@ -137,7 +137,7 @@ class OutputCollector:
             return []
         return [
             f"{format_bytes(self._dropped)} of output was discarded: the limit is {format_bytes(MAX_OUTPUT_BYTES)} "
-            f"per cell and {MAX_KERNEL_VALUES:,} values per display."
+            f"per cell and {MAX_VALUES:,} values per display."
         ]
 
     def _has_room(self, message: Message, size: int) -> bool:

@@ -3,9 +3,6 @@
 #: More values than legitimate JSON contains. Building this many takes about half a second and 300 MB.
 MAX_VALUES = 3_000_000
 
-#: Maximum values of a kernel's message or request: the event loop parses it, which takes up to 0.3 s.
-MAX_KERNEL_VALUES = 500_000
-
 #: Occurrences up to which a character counts as rare.
 _RARE = 16
 
@@ -47,9 +44,9 @@ class ListingLimit:
             raise ExcessError(f"{MAX_LISTED_VALUES:,} values for its tool list")
 
 
-def exceeds_value_limit(data: bytes, limit: int = MAX_VALUES) -> bool:
-    """Returns whether JSON contains more than about `limit` values."""
-    return len(data) > limit and count_values(data, limit) > limit
+def exceeds_value_limit(data: bytes) -> bool:
+    """Returns whether JSON contains more than about `MAX_VALUES` values."""
+    return len(data) > MAX_VALUES and count_values(data, MAX_VALUES) > MAX_VALUES
 
 
 def count_values(data: bytes, enough: int) -> int:

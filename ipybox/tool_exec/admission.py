@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from ipybox.support.bounded_json import MAX_KERNEL_VALUES, exceeds_value_limit
+from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 from ipybox.support.sizes import format_bytes
 
 #: Maximum bytes of a request, which contains the arguments of one tool call.
@@ -74,8 +74,8 @@ async def read_body(request: web.BaseRequest, limit: int | None = None, *, what:
     except TimeoutError:
         reason = f"the request did not arrive within {BODY_TIMEOUT:g} s"
         raise _refused(HTTPStatus.REQUEST_TIMEOUT, reason) from None
-    if exceeds_value_limit(body, MAX_KERNEL_VALUES):
-        reason = f"the request contains more than {MAX_KERNEL_VALUES:,} values: pass them as text"
+    if exceeds_value_limit(body):
+        reason = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
         raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
     return body
 

@@ -265,7 +265,7 @@ def test_values_without_end_are_left_out_and_commas_in_text_are_no_values():
 
     assert outputs.text() == "a,[{" * 1_000_000
     (notice,) = outputs.notices()
-    assert notice.endswith("500,000 values per display.")
+    assert notice.endswith("3,000,000 values per display.")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ MIB = 1 << 20
 #: good.
 MAX_STALL = 3.0
 
-#: The same where as much comes at once as may: a message of 256 MiB, an image of 150 MiB, as many values as may.
+#: The same where as much comes at once as may: a message of 256 MiB, an image of 150 MiB, three million values.
 MAX_STALL_OF_LARGE = 10.0
 
 #: Bytes by which the host may grow under an attack, at its peak.
@@ -30,7 +30,7 @@ LARGE = {
     "a message of 300 MiB",
     "a display of 500 places, each of which an update changes",
     "calls of 8 MiB, 12 at once",
-    "JSON of nearly 500,000 values, 4 at once",
+    "JSON of nearly three million empty lists, 4 at once",
 }
 
 
