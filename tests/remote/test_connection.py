@@ -107,8 +107,10 @@ async def test_the_last_output_of_a_peer_that_has_exited_is_read():
 async def test_a_flood_of_small_frames_leaves_the_event_loop_to_others(ends: Ends, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection, "COSTLY", 0.0)
     reading = cast(Any, ends.client)._reading
+    paused: list[str] = []
+    monkeypatch.setattr(reading, "pause_reading", lambda pause=reading.pause_reading: paused.append("once") or pause())
     ends.client.data_received(b"\0\0\0\x04\0\0\0\0\0" * 7000)  # settings
-    assert not reading.is_reading()
+    assert paused == ["once"]
 
     ours, theirs = await ends.stream()
     await theirs.send(b"later")

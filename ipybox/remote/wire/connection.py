@@ -222,7 +222,12 @@ class Connection(asyncio.Protocol):
         taken = time.thread_time() - begun
         if taken > COSTLY and self._reading is not None:
             self._reading.pause_reading()
-            asyncio.get_running_loop().call_later(REST * taken, self._reading.resume_reading)
+            asyncio.get_running_loop().call_later(REST * taken, self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        # Python 3.11.2 would read a closed pipe's descriptor, which may be another file's by now.
+        if self._reading is not None and not self._reading.is_closing():
+            self._reading.resume_reading()
 
     def _receive(self, data: bytes) -> None:
         self.last_received = asyncio.get_running_loop().time()
