@@ -49,6 +49,9 @@ LOOK_INTERVAL = 2.0
 #: Seconds for a node to start its gateway after the greeting.
 START_TIMEOUT = 60.0
 
+#: Seconds for a node to be lost after one of its kernels: a scheduler that cancels a job kills all processes in turn.
+LOSS_GRACE = 0.5
+
 #: Seconds for the node to explain denials. After that, the output gets no explanations.
 EXPLAIN_TIMEOUT = 3.0
 
@@ -158,7 +161,12 @@ class EngineGateway(Gateway):
 
     async def loss(self) -> str | None:
         """Returns why the node is lost; None if it is not."""
-        return None if self._loss is None or self.running else await asyncio.shield(self._loss)
+        if self._loss is None or self._link is None:
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOSS_GRACE):
+                await self._link.closed.wait()
+        return None if self.running else await asyncio.shield(self._loss)
 
     @contextlib.contextmanager
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:
