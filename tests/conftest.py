@@ -187,7 +187,7 @@ def nothing_left() -> Generator[None]:
         if thread.name in ("ipybox-accept", "ipybox-link"):  # they close their sockets by themselves
             thread.join(GRACE)
     new = servers.descendants() - processes
-    assert not (left := _still_alive(new - _spare_kernels(new, processes))), f"processes were left: {left}"
+    assert not (left := _still_alive(new - _kernels_of_others(new, processes))), f"processes were left: {left}"
     if len(_open_files()) > len(files):
         gc.collect()
     after = _open_files()
@@ -207,24 +207,20 @@ def _open_files() -> dict[str, str]:
     return files
 
 
-def _spare_kernels(pids: set[int], before: set[int]) -> set[int]:
-    """Returns the spare kernel of each gateway of other tests, which makes one whenever it is idle.
+def _kernels_of_others(pids: set[int], before: set[int]) -> set[int]:
+    """Returns the kernels of gateways that were there before: a server of the module starts its own, and a spare, late.
 
-    While it is forked, it is below the template, or has its command line.
+    While one is forked, it is below the template.
     """
-    found: dict[int, int] = {}
-    forking: set[int] = set()
+    found: set[int] = set()
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
-            if not before & {parent.pid for parent in process.parents()}:
-                continue
-            command = process.cmdline()
-            if "ipybox.guest.template" in command:
-                forking.add(pid)
-            elif "ipybox.guest.kernel" in command:
-                found[process.ppid()] = pid
-    return forking | {*found.values()}
+            if before & {parent.pid for parent in process.parents()}:
+                command = process.cmdline()
+                if "ipybox.guest.template" in command or "ipybox.guest.kernel" in command:
+                    found.add(pid)
+    return found
 
 
 def _still_alive(pids: set[int]) -> dict[int, str]:
