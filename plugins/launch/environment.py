@@ -105,13 +105,18 @@ class Environment:
         """Whether it is complete."""
         return (self.directory / READY).exists()
 
+    @property
+    def command(self) -> Path:
+        """The program `ipybox` for people, whose path is the same for all versions."""
+        return self.directory.with_name("ipybox")
+
     def publish(self) -> None:
-        """Makes the program `ipybox`, whose path is the same for all versions, run this version."""
+        """Makes `command` run this version."""
         new = self.directory.with_name(f"ipybox.{os.getpid()}")
         with suppress(OSError):  # the server can run without it
             new.write_text(f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -I -m ipybox "$@"\n')
             new.chmod(0o755)
-            new.replace(self.directory.with_name("ipybox"))
+            new.replace(self.command)
 
     def claim(self) -> bool:
         """Returns whether it is complete; if so, it can't be removed while this process, or its successor, runs."""
