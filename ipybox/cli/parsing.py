@@ -26,6 +26,9 @@ SECTIONS = {
         "tools": "List, search or show the workspace's tools and saved code actions.",
         "check": "Check saved code actions and output parsers for mistakes.",
         "notebook": "Export a session as a Jupyter notebook, or list the sessions.",
+    },
+    "Join running sessions": {
+        "approvals": "Show the tool calls that wait for your decision, and decide on them.",
         "attach": "Connect Jupyter or VS Code to the kernel of a running session.",
     },
     "Trust and clean up": {

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,9 +24,10 @@ from pydantic import ValidationError
 from ipybox.audit.redaction import Redactor, shortened
 from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.executor import CodeExecutionResult, CodeExecutor
+from ipybox.mcp_server.approval_desk import ApprovalDesk
 from ipybox.mcp_server.detached import DetachedTask
 from ipybox.mcp_server.progress import Progress
-from ipybox.mcp_server.question import Question, name_of, rules_option
+from ipybox.mcp_server.question import Question, name_of, rules_option, whole_call
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import CodeExecutionError, SandboxError
 from ipybox.support.printable import printable
@@ -59,9 +61,10 @@ class ElicitationApprover:
     answers that apply beyond the cell. A form expires, and its call fails, `timeout` seconds after it is shown.
     """
 
-    def __init__(self, policy: ApprovalPolicy, timeout: float | None = 60):
+    def __init__(self, policy: ApprovalPolicy, timeout: float | None = 60, desk: ApprovalDesk | None = None):
         self.policy = policy
         self.timeout = timeout
+        self.desk = desk or ApprovalDesk(Path())
         self.redactor = Redactor(shortened)
         #: A notice about an expired form, until the next form shows it.
         self.withdrawn: str | None = None
@@ -154,56 +157,68 @@ class CellApprover:
     _allowed: set[tuple[_Tool, str]] = field(default_factory=set[tuple[_Tool, str]])
 
     async def decide(self, request: ApprovalRequest) -> None:
-        """Accepts or rejects a call. Rejects it if the client does not support forms."""
+        """Accepts or rejects a call, unless a terminal does so first. Rejects it if nobody can be asked."""
         self._calls[request.server_name, request.tool_name] += 1
+        desk = self._approver.desk
+        with desk.waiting(request, partial(whole_call, request, self._approver.redactor)):
+            refusal = await desk.unless_decided(request, self._by_form(request))
+            # A terminal may decide although nobody answered the form.
+            if refusal is not None and not (desk.watched and await desk.decided(request)):
+                await request.reject(refusal[1], by=refusal[0])
+
+    async def _by_form(self, request: ApprovalRequest) -> tuple[str, str] | None:
+        """Decides by a form; if no person could be asked, returns by whom and why the call is rejected."""
         if self._ask is None:
             notice = "" if self._approver.policy.untrusted is None else f". {self._approver.policy.untrusted}"
             reason = "this client can't ask its user (it doesn't support form elicitation)"
-            await request.reject(f"{reason}{_TELL}{rules_option()}{notice}", by="nobody")
-            return
+            return "nobody", f"{reason}{_TELL}{rules_option()}{notice}"
         try:
             async with self._client.turn:  # a form does not expire before the user sees it
-                await self._decide(request, self._ask)
+                return await self._decide(request, self._ask)
         except TimeoutError:
-            await request.reject("the user didn't answer the question before it expired", by="nobody")
+            return "nobody", "the user didn't answer the question before it expired"
         except (MCPError, ValidationError) as exc:
-            await request.reject(f"the client failed to ask its user: {printable(str(exc))}", by="nobody")
+            return "nobody", f"the client failed to ask its user: {printable(str(exc))}"
 
-    async def _decide(self, request: ApprovalRequest, ask: Ask) -> None:
+    async def _decide(self, request: ApprovalRequest, ask: Ask) -> tuple[str, str] | None:
         approver = self._approver
         decision = approver.policy.decide_on(request)
         tool = (decision.call.server, decision.call.tool)
         if decision.effect == "allow":  # because of an answer since the call arrived
             await request.accept(by="rule", because=f"allowed by {decision.reason}")
-            return
+            return None
         if (tool, decision.reason) in self._allowed:
             await request.accept(by="user", because="the tool is allowed for the rest of the cell")
-            return
+            return None
         calls, seconds, before = self._calls[tool], self._seconds(), approver.withdrawn
         question = Question(decision, approver.policy, calls, seconds, before, request.kind)
         approver.withdrawn = None
         answer = await self._show(question, ask)
         extent = question.extent(answer)
         if self._client.answers_itself:
-            await self._settle_by_client(request, answer, accepted=extent is not None)
-        elif extent is None:
-            dismissed = answer.action == "cancel"
-            await request.reject(_DISMISSED if dismissed else _DECLINED, by="nobody" if dismissed else "user")
-        else:
-            if extent == "cell":
-                self._allowed.add((tool, decision.reason))
-            elif extent != "call":
-                approver.policy.remember(decision, extent)
-            await request.accept(by="user")
+            return await self._settle_by_client(request, answer, accepted=extent is not None)
+        if extent is None:
+            if answer.action == "cancel":
+                return "nobody", _DISMISSED
+            await request.reject(_DECLINED, by="user")
+            return None
+        if extent == "cell":
+            self._allowed.add((tool, decision.reason))
+        elif extent != "call":
+            approver.policy.remember(decision, extent)
+        await request.accept(by="user")
+        return None
 
-    async def _settle_by_client(self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool) -> None:
+    async def _settle_by_client(
+        self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool
+    ) -> tuple[str, str] | None:
         at_once = f"on its own, within {READING_TIME:g} s"
         if accepted:
             self._tell(f"\nThe client accepted the call to {request.server_name}.{request.tool_name} {at_once}.\n")
             await request.accept(by="client", because=f"the client accepted it {at_once}")
-            return
+            return None
         answered = "dismissed the question" if answer.action == "cancel" else "declined it"
-        await request.reject(f"the client {answered} {at_once}{_TELL}{rules_option()}", by="client")
+        return "client", f"the client {answered} {at_once}{_TELL}{rules_option()}"
 
     async def _show(self, question: Question, ask: Ask) -> ElicitResult:
         clock = asyncio.get_running_loop().time
@@ -224,6 +239,8 @@ class CellApprover:
             raise
 
     def _seconds(self) -> float | None:
+        if self._approver.desk.watched:
+            return None
         left = None if self._end is None else max(0.0, self._end - asyncio.get_running_loop().time())
         return min((seconds for seconds in (self._approver.timeout, left) if seconds is not None), default=None)
 

@@ -1,8 +1,8 @@
-"""The MCP server's private socket, through which `ipybox attach` lets a person join a session.
+"""The MCP server's private socket, for `ipybox attach` and `ipybox approvals`.
 
 The server opens it with its first session, in the workspace's state directory, which only the same user can read and
-the sandbox hides. The command sends the session's name as a line of JSON. The session can be joined until the
-connection ends, so no port outlives the command.
+the sandbox hides. `ipybox attach` sends the session's name as a line of JSON. The session can be joined until the
+connection ends, so no port outlives the command. `approval_desk` describes the requests of `ipybox approvals`.
 """
 
 import asyncio
@@ -13,11 +13,13 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
+from ipybox.mcp_server.approval_desk import ApprovalDesk, send
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.errors import IpyboxError
 from ipybox.support.private_socket import bind_private, connect_private
-from ipybox.support.state import workspace_state_dir
+from ipybox.support.state import state_dir, workspace_state_dir
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -37,10 +39,11 @@ def socket_path(workspace: Path, pid: int | str) -> Path:
     return workspace_state_dir(workspace) / f"attach-{pid}.sock"
 
 
-def running_servers(workspace: Path) -> dict[int, Path]:
-    """Returns the sockets of a workspace's servers by process id; removes those of killed servers."""
-    pattern = socket_path(workspace, "*")
-    paths = sorted(path for path in pattern.parent.glob(pattern.name) if _listens(path))
+def running_servers(workspace: Path | None) -> dict[int, Path]:
+    """Returns the sockets of the servers of a workspace, or of all, by process id; removes those of killed servers."""
+    pattern = state_dir() / "workspaces/*/attach-*.sock" if workspace is None else socket_path(workspace, "*")
+    top = state_dir() if workspace is None else pattern.parent
+    paths = sorted(path for path in top.glob(str(pattern.relative_to(top))) if _listens(path))
     return {int(path.stem.rpartition("-")[2]): path for path in paths}
 
 
@@ -74,7 +77,7 @@ async def joined(path: Path, session: str) -> AsyncGenerator[tuple[str, str, Awa
     except OSError as exc:
         raise AttachError(f"the MCP server does not respond: {exc}") from exc
     try:
-        await _send(writer, session=session)
+        await send(writer, session=session)
         answer = await _line(reader)
         if "url" not in answer:
             raise AttachError(answer.get("error", EXITED))
@@ -107,17 +110,18 @@ def _listens(path: Path) -> bool:
 
 
 class AttachSocket:
-    """Lets `ipybox attach` reach the sessions of this process, from `start` to `aclose`."""
+    """Lets commands reach the sessions and waiting calls of this process, from `start` to `aclose`."""
 
-    def __init__(self, workspace: Path, sessions: KernelSessions):
+    def __init__(self, workspace: Path, sessions: KernelSessions, desk: ApprovalDesk):
         self._workspace = workspace
         self._sessions = sessions
+        self._desk = desk
         self._tasks = TaskSet()
         self._listener: socket.socket | None = None
         self._path: Path | None = None
 
     def start(self) -> None:
-        """Opens the socket unless it is open. If that fails, only `ipybox attach` is unavailable."""
+        """Opens the socket unless it is open. If that fails, only `ipybox attach` and `approvals` are unavailable."""
         if self._listener is not None:
             return
         try:
@@ -126,7 +130,7 @@ class AttachSocket:
             self._listener = bind_private(self._path)
             self._tasks.start(self._accept(self._listener))
         except OSError as exc:
-            logger.info("`ipybox attach` is not available: %s", exc)
+            logger.info("`ipybox attach` and `ipybox approvals` are not available: %s", exc)
 
     async def aclose(self) -> None:
         """Closes the socket and ends all connections."""
@@ -147,10 +151,16 @@ class AttachSocket:
             with suppress(OSError, TimeoutError):  # the command has ended
                 try:
                     async with asyncio.timeout(REQUEST_TIMEOUT):
-                        request = await reader.readline()
-                    await self._share(_requested_session(request), reader, writer)
+                        request: object = json.loads(await reader.readline())
+                    match request:
+                        case {"session": str(name)}:
+                            await self._share(name, reader, writer)
+                        case dict():
+                            await self._desk.answer(cast("dict[str, object]", request), reader, writer)
+                        case _:
+                            raise ValueError("the request is not an object")
                 except (IpyboxError, ValueError, RuntimeError) as exc:
-                    await _send(writer, error=str(exc))
+                    await send(writer, error=str(exc))
         finally:
             writer.close()
 
@@ -160,7 +170,7 @@ class AttachSocket:
         if name not in running:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
-            await _send(writer, url=relay.url, token=relay.token)
+            await send(writer, url=relay.url, token=relay.token)
             ends = [asyncio.ensure_future(end) for end in (reader.read(1), relay.ended.wait())]
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -169,17 +179,4 @@ class AttachSocket:
                     end.cancel()
                 await asyncio.gather(*ends, return_exceptions=True)
             if relay.ended.is_set():
-                await _send(writer, ended=relay.end_reason)
-
-
-def _requested_session(request: bytes) -> str:
-    match json.loads(request):
-        case {"session": str(name)}:
-            return name
-        case _:
-            raise ValueError("the request doesn't name a session")
-
-
-async def _send(writer: asyncio.StreamWriter, **fields: str) -> None:
-    writer.write(json.dumps(fields).encode() + b"\n")
-    await writer.drain()
+                await send(writer, ended=relay.end_reason)

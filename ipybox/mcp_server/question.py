@@ -25,7 +25,7 @@ from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
-from ipybox.tool_exec.approval.request import RequestKind
+from ipybox.tool_exec.approval.request import ApprovalRequest, RequestKind
 
 #: The part of a message that every client shows: columns (in a terminal of 80), lines, and lines if there are more.
 COLUMNS = 74
@@ -199,6 +199,12 @@ class ShownCall:
 
     def _text(self, text: str) -> str:
         return printable(self._redactor.known_tokens(text))
+
+
+def whole_call(request: ApprovalRequest, redactor: Redactor) -> str:
+    """Returns the whole call that a request is about."""
+    call = ToolCall(request.server_name, request.tool_name, request.tool_args, ())
+    return ShownCall(call, request.kind, redactor).whole()
 
 
 def name_of(call: ToolCall) -> str:

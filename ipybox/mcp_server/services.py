@@ -13,6 +13,7 @@ from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.mcp_server import Approval, AuditOption
+from ipybox.mcp_server.approval_desk import ApprovalDesk
 from ipybox.mcp_server.attach_socket import AttachSocket
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.deadline import Deadline
@@ -58,7 +59,8 @@ class WorkspaceServices:
         self.sessions = KernelSessions(self._new_executor, max_sessions, session_idle_timeout)
         #: Receives the sessions' events.
         self.observer: SessionObserver | None = None
-        self._attach_socket = AttachSocket(config.workspace, self.sessions)
+        self._desk = ApprovalDesk(config.workspace)
+        self._attach_socket = AttachSocket(config.workspace, self.sessions, self._desk)
         #: Runs cells whose tool calls may need the user's answer; created with the policy, before any cell runs.
         self._approver: ElicitationApprover | None = None
         self._approve = approve
@@ -151,6 +153,6 @@ class WorkspaceServices:
             policy = ApprovalPolicy.load(self._approve, self.config.workspace)
         else:
             policy = self._approve() if callable(self._approve) else ApprovalPolicy(source="--approve ask")
-        self._approver = ElicitationApprover(policy)
+        self._approver = ElicitationApprover(policy, desk=self._desk)
         self._approver.redactor = workspace_redactor(self.config.workspace, self.config.variables or {}, shortened)
         return policy

@@ -10,6 +10,7 @@ APPLICATION = "what the application itself passes"
 TRUSTED = {
     "audit/log": OWN,
     "audit/redaction": "`EnvFile.read`, which is in the table",
+    "cli/approvals": "the user's own servers, over private sockets, and the user's terminal",
     "cli/check:_check": APPLICATION,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
@@ -45,6 +46,7 @@ TRUSTED = {
     "mcp_client/process_guard": KERNEL,
     "mcp_client/stdio_servers:_is_shim": BOUNDED,
     "mcp_client/transport": BOUNDED,
+    "mcp_server/approval_desk": "processes of the same user; a line has at most 64 KiB",
     "mcp_server/attach_socket": "processes of the same user; a line has at most 64 KiB",
     "mcp_server/file_tools": "content of limited size, of `AllowedPath`",
     "mcp_server/results/image_worker:main": "a process of its own, with limits",

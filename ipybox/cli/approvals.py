@@ -1,0 +1,162 @@
+"""`ipybox approvals`: shows the tool calls that wait for a decision in all of the user's MCP servers, and decides."""
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ipybox.cli.command import as_json, command
+from ipybox.cli.option import workspace_option
+from ipybox.cli.output import say, say_json, tell
+from ipybox.cli.parsing import Failure, Mistake
+from ipybox.cli.running import run
+from ipybox.mcp_server.attach_socket import running_servers
+from ipybox.support.private_socket import connect_private
+
+#: Maximum bytes of a message: more than a call can have.
+_MAX_LINE = 512 << 20
+#: Seconds between two searches for servers that have started.
+_SEARCH_INTERVAL = 1.0
+#: Characters of an id that are shown; it is random.
+_ID = 6
+
+_HELP = """Without arguments, it lists the calls. `accept ID` and `decline ID [REASON]` decide; agents see the reason.
+
+With --watch, calls wait for you even if the client has no forms or closes them, as `claude -p` and editors do."""
+_HOW = "enter `a` to accept the oldest call, `d REASON` to decline it; with an ID, as in `a 1f3a5c`, another one"
+
+_DECISIONS = {"a": True, "accept": True, "d": False, "decline": False}
+
+
+@command("approvals", _HELP, options=[workspace_option()])
+@as_json
+@click.option("--watch", is_flag=True, help="show calls as they arrive, until Ctrl-C")
+@click.option("--notify", metavar="CMD", help="watch, and run CMD with each call as JSON on its stdin")
+@click.argument("decision", required=False, type=click.Choice(["accept", "decline"]))
+@click.argument("call_id", metavar="ID", required=False)
+@click.argument("reason", nargs=-1)
+def approvals(workspace: Path, given: Mapping[str, Any], **options: Any) -> int:
+    """Lists or watches calls, or decides on one; returns the exit status."""
+    place = workspace if "workspace" in given else None
+    if options["decision"] is not None:
+        if options["call_id"] is None:
+            raise Mistake(f"{options['decision']} needs the ID of a call", "`ipybox approvals` lists them")
+        reason = " ".join(options["reason"]) or None
+        return run(decide(place, options["call_id"], accept=options["decision"] == "accept", reason=reason))
+    desk = _Terminal(place, options["notify"], as_json=options["as_json"])
+    return run(desk.watch() if options["watch"] or options["notify"] else desk.show_waiting())
+
+
+async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str, Any]]:
+    """Sends a request to a server, and yields its answers until it closes the connection."""
+    with suppress(OSError):  # the server has ended
+        reader, writer = await asyncio.open_unix_connection(sock=connect_private(server), limit=_MAX_LINE)
+        try:
+            writer.write(json.dumps(request).encode() + b"\n")
+            while line := await reader.readline():
+                yield json.loads(line)
+        finally:
+            writer.close()
+
+
+async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None) -> int:
+    """Decides on the call with this id, in whichever server; raises a Failure with the reason if that has no effect."""
+    problem = f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended"
+    for server in running_servers(workspace).values():
+        async for answer in _messages(server, decide=call_id, accept=accept, reason=reason):
+            if "done" in answer:
+                say(answer["done"])
+                return 0
+            if not answer["error"].startswith("no "):
+                problem = answer["error"]
+    raise Failure(problem)
+
+
+class _Terminal:
+    def __init__(self, workspace: Path | None, notify: str | None, *, as_json: bool):
+        self._workspace = workspace
+        self._notify = shlex.split(notify or "")
+        self._as_json = as_json
+        #: The waiting calls that were shown, oldest first.
+        self._shown: list[str] = []
+
+    async def show_waiting(self) -> int:
+        waiting = [
+            message
+            for server in running_servers(self._workspace).values()
+            async for message in _messages(server, approvals="list")
+        ]
+        if self._as_json:
+            say_json(waiting)
+        elif not waiting:
+            say("No call is waiting for your decision.")
+        for message in waiting if not self._as_json else ():
+            self._show(message)
+        return 0
+
+    async def watch(self) -> int:
+        watched: dict[Path, asyncio.Task[None]] = {}
+        tell(f"waiting for calls until Ctrl-C{f'; {_HOW}' if sys.stdin.isatty() else ''}")
+        async with asyncio.TaskGroup() as tasks:
+            if sys.stdin.isatty():
+                asyncio.get_running_loop().add_reader(sys.stdin, self._read_decision, tasks)
+            while True:
+                for server in running_servers(self._workspace).values():
+                    if server not in watched or watched[server].done():
+                        watched[server] = tasks.create_task(self._watch(server))
+                await asyncio.sleep(_SEARCH_INTERVAL)
+
+    async def _watch(self, server: Path) -> None:
+        async for message in _messages(server, approvals="watch"):
+            if "ended" in message:
+                self._shown.remove(message["ended"])
+                say(f"{message['ended'][:_ID]}  {message['state']}", dim=True)
+                continue
+            self._shown.append(message["id"])
+            self._show(message)
+            if self._notify:
+                await self._run_notify(message)
+
+    def _show(self, message: Mapping[str, Any]) -> None:
+        if self._as_json:
+            print(json.dumps(message), flush=True)
+            return
+        made = datetime.fromisoformat(message["created_at"]).astimezone()
+        say(f"{message['id'][:_ID]}  {made:%H:%M:%S}  {message['workspace']}", bold=True)
+        say(message["call"])
+
+    async def _run_notify(self, message: Mapping[str, Any]) -> None:
+        try:
+            process = await asyncio.create_subprocess_exec(*self._notify, stdin=asyncio.subprocess.PIPE)
+            await process.communicate(json.dumps(message).encode())
+        except OSError as exc:
+            tell(f"can't run {self._notify[0]}: {exc.strerror}")
+
+    def _read_decision(self, tasks: asyncio.TaskGroup) -> None:
+        """Reads a line that the user has entered, and decides on the call that it names, or on the oldest."""
+        words = (line := sys.stdin.readline()).split()
+        if not line:  # end of file: only watch from now on
+            asyncio.get_running_loop().remove_reader(sys.stdin)
+        elif not words or words[0] not in _DECISIONS:
+            tell(_HOW)
+        elif not self._shown:
+            tell("no call is waiting")
+        else:
+            verb, *rest = words
+            named = [each for each in self._shown if rest and len(rest[0]) >= _ID and each.startswith(rest[0])]
+            reason = " ".join(rest[1:] if named else rest) or None
+            chosen = (named or self._shown)[0]
+            tasks.create_task(self._decide(chosen, accept=_DECISIONS[verb], reason=reason))
+
+    async def _decide(self, call_id: str, *, accept: bool, reason: str | None) -> None:
+        try:
+            await decide(self._workspace, call_id, accept=accept, reason=reason)
+        except Failure as exc:
+            tell(exc)

@@ -1,0 +1,139 @@
+"""The calls that wait for a person's decision, for `ipybox approvals` to show and decide from any terminal.
+
+The command connects to the server's private socket (`attach_socket`) with one line of JSON:
+
+{"approvals": "list"}                                  one line per waiting call, then the end
+{"approvals": "watch"}                                 likewise, then a line for each change, until the command ends
+{"decide": ID, "accept": true, "reason": "because"}    a line with what happened
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ipybox.tool_exec.approval.request import ApprovalRequest
+
+Result = TypeVar("Result")
+
+
+class ApprovalDesk:
+    """The waiting calls of one MCP server's process. The first decision counts, whether a form's or a terminal's."""
+
+    def __init__(self, workspace: Path):
+        self._workspace = workspace
+        self._waiting: dict[str, tuple[ApprovalRequest, Callable[[], str]]] = {}
+        #: Set for each watching terminal when a call starts or stops waiting.
+        self._watchers: set[asyncio.Event] = set()
+        #: Set while no terminal watches.
+        self._unwatched = asyncio.Event()
+        self._unwatched.set()
+
+    @property
+    def watched(self) -> bool:
+        """Whether a terminal shows calls as they arrive, so that they can wait without a form."""
+        return bool(self._watchers)
+
+    @contextmanager
+    def waiting(self, request: ApprovalRequest, text: Callable[[], str]) -> Generator[None]:
+        """Shows a call, as the text that `text` returns, to terminals during the context."""
+        self._waiting[request.id] = request, text
+        self._changed()
+        try:
+            yield
+        finally:
+            del self._waiting[request.id]
+            self._changed()
+
+    async def decided(self, request: ApprovalRequest) -> bool:
+        """Waits until a call is decided, and returns True; returns False once no terminal watches."""
+        ends = [asyncio.ensure_future(end) for end in (request.decided(), self._unwatched.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        return request.state != "pending"
+
+    async def unless_decided(self, request: ApprovalRequest, form: Coroutine[Any, Any, Result]) -> Result | None:
+        """Runs `form` and returns its result; cancels it and returns None if the call is decided elsewhere first."""
+        asking, decided = asyncio.ensure_future(form), asyncio.ensure_future(request.decided())
+        try:
+            await asyncio.wait([asking, decided], return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            decided.cancel()
+            if asking.cancel():
+                await asyncio.wait([asking])
+
+    async def decide(self, call_id: str, *, accept: bool, reason: str | None) -> str:
+        """Decides on the waiting call whose id starts with `call_id`; returns what happened.
+
+        Raises:
+            ValueError: If there is no such call, or more than one.
+        """
+        found = [request for each, (request, _) in self._waiting.items() if each.startswith(call_id)]
+        if len(found) != 1:
+            raise ValueError(f"{len(found) or 'no'} waiting calls have an id that starts with {call_id!r}")
+        request, by = found[0], "user"
+        counts = await (request.accept(by=by, because=reason) if accept else request.reject(reason, by=by))
+        return ("accepted" if accept else "declined") if counts else f"no effect: the call was already {request.state}"
+
+    async def answer(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers a command's request; raises a ValueError if it is malformed or can't be answered."""
+        match request:
+            case {"approvals": "list"}:
+                await self._show({}, writer)
+            case {"approvals": "watch"}:
+                await self._watch(reader, writer)
+            case {"decide": str(call_id), "accept": bool(accept), "reason": str() | None as reason} if call_id:
+                await send(writer, done=await self.decide(call_id, accept=accept, reason=reason))
+            case _:
+                raise ValueError("not a request about approvals")
+
+    async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        changed, shown = asyncio.Event(), dict[str, ApprovalRequest]()
+        self._watchers.add(changed)
+        self._unwatched.clear()
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            while not gone.done():
+                changed.clear()
+                await self._show(shown, writer)
+                change = asyncio.ensure_future(changed.wait())
+                await asyncio.wait([gone, change], return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+        finally:
+            gone.cancel()
+            self._watchers.remove(changed)
+            if not self._watchers:
+                self._unwatched.set()
+
+    async def _show(self, shown: dict[str, ApprovalRequest], writer: asyncio.StreamWriter) -> None:
+        """Sends the waiting calls that a terminal has not shown, and the ends of those it has."""
+        for call_id in [each for each in shown if each not in self._waiting]:
+            await send(writer, ended=call_id, state=shown.pop(call_id).state)
+        for call_id, (request, text) in [*self._waiting.items()]:
+            if call_id not in shown:
+                shown[call_id] = request
+                expires = request.expires_at and request.expires_at.isoformat()
+                await send(
+                    writer,
+                    id=call_id,
+                    workspace=str(self._workspace),
+                    call=await asyncio.to_thread(text),
+                    created_at=request.created_at.isoformat(),
+                    expires_at=expires,
+                )
+
+    def _changed(self) -> None:
+        for changed in self._watchers:
+            changed.set()
+
+
+async def send(writer: asyncio.StreamWriter, **fields: str | None) -> None:
+    """Sends one line of JSON."""
+    writer.write(json.dumps(fields).encode() + b"\n")
+    await writer.drain()
