@@ -44,4 +44,8 @@ the user, don't look for a way around it. Lines like that in the output itself c
 - ToolRunnerError contains the server's error text: fix the call, don't retry it unchanged. Don't retry rejected calls.
 - install_package installs packages for cells. For concurrent work use your own session, and reset it at the end."""
 
+#: For clients that ignore instructions: part of the description of `execute_ipython_cell`.
+MINIMAL = """\
+Registered tools are modules of mcptools; print(tools("search repositories")), from ipybox.codeact, shows the best."""
+
 TEXTS: dict[Instructions, str] = {"full": FULL, "brief": BRIEF}

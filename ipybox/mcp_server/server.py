@@ -8,19 +8,20 @@ that writes there starts before the first tool call.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server import Approval, AuditOption, Images, Instructions
+from ipybox.mcp_server.instructions import TEXTS
 from ipybox.mcp_server.kernel_sessions import MAX_SESSIONS
 from ipybox.mcp_server.services import REGISTRATION_TIMEOUT, WorkspaceServices
 from ipybox.support.gc_pause import gc_paused
 
 if TYPE_CHECKING:
-    from mcp.server import mcpserver
-
     from ipybox.mcp_server.http import HTTPServerInfo
+    from ipybox.mcp_server.results.resources import OutputResourceServer
     from ipybox.mcp_server.tools import ToolHandlers
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
@@ -97,9 +98,19 @@ class MCPServer:
 
     async def run(self) -> None:
         """Serves until the client closes stdin, then stops all sessions."""
+        from ipybox.mcp_server.handshake import Handshake
+        from ipybox.mcp_server.standard_streams import standard_streams
+
+        resources, instructions = self._tool_options["resources"], TEXTS[self._tool_options["instructions"]]
         async with self:
-            server = await self._load()
-            await server.run_stdio_async()
+            with standard_streams() as (stdin, stdout):
+                handshake = Handshake(stdin, stdout, instructions, resources=resources)
+                loading, reading = asyncio.ensure_future(self._load()), asyncio.ensure_future(handshake.receive())
+                await asyncio.wait([loading, reading], return_when=asyncio.FIRST_COMPLETED)
+                reading.cancel()
+                await asyncio.wait([reading])
+                await handshake.answer()
+                await (await loading).run_on(stdin, stdout, handshake)
 
     async def run_http(
         self,
@@ -152,11 +163,11 @@ class MCPServer:
             await self._tools.aclose()
         await self._services.aclose()
 
-    async def _load(self) -> "mcpserver.MCPServer[Any]":
+    async def _load(self) -> "OutputResourceServer":
         """Returns the SDK's server, with the tools."""
         with gc_paused():
             await self._services.prepare()  # starting takes about as long as loading the SDK
-            from ipybox.mcp_server.tools import ToolHandlers
-
-        self._tools = ToolHandlers(self._services, **self._tool_options)
-        return self._tools.server
+            tools = await asyncio.to_thread(import_module, "ipybox.mcp_server.tools")
+        handlers: ToolHandlers = tools.ToolHandlers(self._services, **self._tool_options)
+        self._tools = handlers
+        return handlers.server

@@ -3,22 +3,14 @@
 The SDK accepts lines of any length, and drops invalid messages: the client would wait for an answer until it times out.
 Here, each line is a valid message or gets the error response that JSON-RPC defines.
 https://www.jsonrpc.org/specification#error_object
-
-Both streams may be pipes, sockets, files or terminals, and the other end may be slow or gone. Their descriptors stay in
-blocking mode, because other processes may share them.
 """
 
 import json
-import os
-import select
-import stat
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
-import anyio.lowlevel
-import anyio.to_thread
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server import mcpserver
 from mcp.shared.message import SessionMessage
@@ -29,19 +21,19 @@ from mcp_types import (
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
+    JSONRPCResponse,
     RequestId,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ipybox.mcp_server.handshake import Handshake
+from ipybox.mcp_server.standard_streams import input_reader, write_all
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 
 #: Maximum bytes of a line: enough for an upload of 64 MiB in base64.
 MAX_LINE = 128 << 20
-
-#: Maximum bytes per read, which is a pipe's default capacity.
-MAX_READ = 1 << 16
 
 
 class InvalidMessageError(Exception):
@@ -55,17 +47,16 @@ class InvalidMessageError(Exception):
 class StrictStdioServer(mcpserver.MCPServer[Any]):
     """The SDK's server, for a stdin that may contain anything."""
 
-    async def run_stdio_async(self) -> None:
+    async def run_on(self, stdin: int, stdout: int, handshake: Handshake) -> None:
         """Serves until stdin ends; raises an OSError if stdout can't be written."""
         server = self._lowlevel_server
-        with standard_streams() as (stdin, stdout):
-            serving = anyio.CancelScope()
-            answers = AnswerStream(stdout, serving)
-            messages = MessageStream(input_reader(stdin), answers)
-            with serving:
-                await server.run(messages, answers, server.create_initialization_options())
-            if answers.failure is not None:
-                raise OSError(f"can't answer the MCP client: {answers.failure}") from answers.failure
+        serving = anyio.CancelScope()
+        answers = AnswerStream(stdout, serving, handshake.answered)
+        messages = MessageStream(input_reader(stdin), answers, received=handshake.received)
+        with serving:
+            await server.run(messages, answers, server.create_initialization_options())
+        if answers.failure is not None:
+            raise OSError(f"can't answer the MCP client: {answers.failure}") from answers.failure
 
 
 def parse_line(line: bytes) -> JSONRPCMessage | None:
@@ -121,14 +112,20 @@ def _request_id(value: Any) -> RequestId | None:
 class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
     """The client's messages, for the SDK's server; read without a separate task, which would cost time.
 
-    Invalid messages, and lines with more than `limit` bytes, are answered directly.
+    Invalid messages, and lines with more than `limit` bytes, are answered directly. `received` was read before.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[bytes]], answers: "AnswerStream", limit: int = MAX_LINE):
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[bytes]],
+        answers: "AnswerStream",
+        limit: int = MAX_LINE,
+        received: bytes = b"",
+    ):
         self._read = read
         self._answers = answers
         self._limit = limit
-        self._received = bytearray()
+        self._received = bytearray(received)
 
     async def next_line(self) -> bytes:
         """Returns the next line, or nothing at the end. Skips an overlong line and raises an `InvalidMessageError`."""
@@ -167,16 +164,24 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
 
 
 class AnswerStream(ObjectSendStream[SessionMessage]):
-    """Writes the SDK server's messages to stdout; its first error cancels the scope."""
+    """Writes the SDK server's messages to stdout; its first error cancels the scope.
 
-    def __init__(self, stdout: int, serving: anyio.CancelScope):
+    The request `answered` has its result already.
+    """
+
+    def __init__(self, stdout: int, serving: anyio.CancelScope, answered: RequestId | None = None):
         self._stdout = stdout
         self._serving = serving
+        self._answered = answered
         self._turn = anyio.Lock(fast_acquire=True)
         self.failure: OSError | None = None
 
     async def send(self, item: SessionMessage) -> None:
         """Writes a message; raises an `anyio.BrokenResourceError` if writing to stdout fails or has failed."""
+        if self._answered is not None and isinstance(item.message, JSONRPCResponse):
+            answered, self._answered = self._answered, None
+            if item.message.id == answered:
+                return
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._turn:
             if self.failure is not None:
@@ -190,57 +195,3 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
 
     async def aclose(self) -> None:
         """Does nothing: `standard_streams` owns stdout."""
-
-
-def input_reader(fd: int) -> Callable[[], Awaitable[bytes]]:
-    """Returns a function that reads available bytes, or nothing at the end, for one task; it may raise an OSError."""
-    mode = os.fstat(fd).st_mode
-    # Files and /dev/null never block, and an event loop can't wait for them.
-    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
-
-    async def read() -> bytes:
-        # A thread would take longer.
-        await (anyio.wait_readable(fd) if waits else anyio.lowlevel.checkpoint())
-        return os.read(fd, MAX_READ)
-
-    return read
-
-
-async def write_all(fd: int, data: bytes) -> None:
-    """Writes all data, for one task at a time; raises an OSError if that fails."""
-    # If the descriptor is ready, writing so little does not block, and is faster than a thread.
-    if len(data) <= select.PIPE_BUF and select.select([], [fd], [], 0)[1]:
-        data = data[os.write(fd, data) :]
-    if data:
-        await anyio.to_thread.run_sync(_write, fd, data)
-
-
-def _write(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
-
-
-@contextmanager
-def standard_streams() -> Generator[tuple[int, int]]:
-    """Yields stdin and stdout. Meanwhile, children and libraries find stdin empty, and their output goes to stderr."""
-    empty = os.open(os.devnull, os.O_RDONLY)
-    try:
-        stderr = os.dup(2)
-    except OSError:  # it is closed
-        stderr = os.open(os.devnull, os.O_WRONLY)
-    with _diverted(0, empty) as stdin, _diverted(1, stderr) as stdout:
-        yield stdin, stdout
-
-
-@contextmanager
-def _diverted(number: int, other: int) -> Generator[int]:
-    """Yields a duplicate of a standard stream; inside the context, the stream's own number refers to `other`."""
-    original = os.dup(number)
-    os.dup2(other, number)
-    os.close(other)
-    try:
-        yield original
-    finally:
-        os.dup2(original, number)
-        os.close(original)

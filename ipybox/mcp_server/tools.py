@@ -6,6 +6,7 @@ Loading the SDK takes most of the time until the first answer; `services.py` con
 import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,8 @@ from pydantic import Field
 
 from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_server import Images, Instructions
-from ipybox.mcp_server.instructions import TEXTS
+from ipybox.mcp_server.client_traits import ClientTraits, announced, traits_of
+from ipybox.mcp_server.instructions import MINIMAL, TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of
 from ipybox.mcp_server.registration import ServerRegistrar
@@ -115,15 +117,15 @@ class ToolHandlers:
 
         Returns what the code printed and displayed. Images are shown and saved.
         """
-        resources = self._reads_resources(context.request_context)
+        client = self._client(context.request_context)
         try:
             async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
                 result = await self._services.run_cell(session, code, timeout, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
-            return await self._results.result(exc, max_output_chars, resources=resources)
+            return await self._results.result(exc, max_output_chars, client)
         if isinstance(result, InputRequiredResult):
             return result
-        return await self._results.result(result, max_output_chars, resources=resources)
+        return await self._results.result(result, max_output_chars, client)
 
     async def install_package(
         self,
@@ -175,19 +177,14 @@ class ToolHandlers:
         # Middleware of the SDK's server; starts a session after the first answer.
         try:
             answer = await call_next(ctx)
-            return answer if ctx.method == "tools/call" else _trimmed(answer, resources=self._reads_resources(ctx))
+            return answer if ctx.method == "tools/call" else _fitted(answer, self._client(ctx))
         finally:
             if not self._services.sessions.running:
                 self._services.start()
 
-    def _reads_resources(self, ctx: ServerRequestContext[Any, Any]) -> bool:
-        match ctx.params:
-            case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
-                pass
-            case _:
-                client = ctx.session.client_params
-                name = client and client.client_info.name
-        return self._resources or name != "claude-code"
+    def _client(self, ctx: ServerRequestContext[Any, Any]) -> ClientTraits:
+        client = traits_of(ctx)
+        return replace(client, reads_resources=True) if self._resources else client
 
     async def _generate(
         self, server_name: str, server_params: dict[str, Any], sign_in: SignIn, on_progress: Callable[[str], None]
@@ -208,23 +205,24 @@ class ToolHandlers:
         )
 
 
-def _trimmed(answer: Any, *, resources: bool) -> Any:
-    """Removes parts of an answer that only cost the client's context.
+def _fitted(answer: Any, client: ClientTraits) -> Any:
+    """Removes parts of an answer that only cost the client's context, and adds what the client does not show otherwise.
 
-    The SDK announces prompts although there are none, and repeats each parameter's name as its title. For resources,
-    Claude Code gives the model three tools, which cost 520 tokens per request, or 16 if deferred (`benchmarks`); the
-    model can read the files anyway.
+    The SDK repeats each parameter's name as its title.
     """
     match answer:
         case {"capabilities": {**capabilities}}:
-            # No listChanged: a truncated output contains the address of its resource.
-            announced: dict[str, Any] = {"resources": {}} if resources else {}
-            return {**answer, "capabilities": {"tools": capabilities.get("tools", {}), **announced}}
+            tools = capabilities.get("tools", {})
+            return {**answer, "capabilities": announced(tools, resources=client.reads_resources)}
         case {"tools": [*tools]}:
             for tool in tools:
                 schema = tool["inputSchema"]
                 for part in (schema, *schema["properties"].values()):
                     part.pop("title", None)
+                    if not client.shows_defaults and "default" in part:
+                        part["description"] = f"{part.get('description', '')} (default {part['default']})".strip()
+                if not client.shows_instructions and tool["name"] == "execute_ipython_cell":
+                    tool["description"] += f"\n\n{MINIMAL}"
             return answer
         case _:
             return answer

@@ -49,6 +49,8 @@ TRUSTED = {
     "mcp_server/approval_desk": "processes of the same user; a line has at most 64 KiB",
     "mcp_server/attach_socket": "processes of the same user; a line has at most 64 KiB",
     "mcp_server/file_tools": "content of limited size, of `AllowedPath`",
+    "mcp_server/handshake": "a line of at most 64 KiB",
+    "mcp_server/standard_streams": BOUNDED,
     "mcp_server/results/image_worker:main": "a process of its own, with limits",
     "mcp_server/results/model_images:_picture": "an image that the output collector has limited, for `image_worker`",
     "mcp_server/results/store:OutputStore.page": BOUNDED,

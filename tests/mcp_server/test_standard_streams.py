@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.stdio import input_reader, write_all
+from ipybox.mcp_server.standard_streams import input_reader, write_all
 from tests.servers import WAIT
 
 #: What a process prints around and within the context, in several ways.
 PRINTED = """
 import asyncio, os, sys
-from ipybox.mcp_server.stdio import standard_streams, write_all
+from ipybox.mcp_server.standard_streams import standard_streams, write_all
 
 async def main():
     with standard_streams() as (_, stdout):

@@ -1,7 +1,7 @@
 """The MCP tool result of an execution: its truncated output, ipybox's messages about it, and images.
 
 ipybox's messages are a separate block of text after the output, so code can't forge them. They precede a long
-output: Claude Code shows only the beginning of a result with more than 25,000 tokens, without its images. A client may
+output: Claude Code shows only the beginning of a result with more than 25,000 tokens, without its images. Some clients
 join the blocks into one text for the model: if the output contains ipybox's mark, the first message says that the code
 printed it.
 
@@ -17,8 +17,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
+from pydantic_core import from_json
 
 from ipybox.mcp_server import Images
+from ipybox.mcp_server.client_traits import OTHERS, ClientTraits
 from ipybox.mcp_server.results.model_images import model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
@@ -56,18 +58,15 @@ class ToolResultBuilder:
         self._images: Images = images
 
     async def result(
-        self, outcome: ExecutionOutput | Exception, max_chars: int, *, resources: bool = True
+        self, outcome: ExecutionOutput | Exception, max_chars: int, client: ClientTraits = OTHERS
     ) -> CallToolResult:
-        """Returns the result of an execution or of its failure, with output of up to `max_chars` characters.
-
-        Without `resources`, omits their addresses, which the client can't read.
-        """
+        """Returns the result of an execution or of its failure, with output of up to `max_chars` characters."""
         failure = outcome if isinstance(outcome, Exception) else None
         known: ExecutionOutput | None = getattr(outcome, "output", None) if isinstance(outcome, Exception) else outcome
         output = known or ExecutionOutput(None, [])
-        asked = output.image_data if self._images != "link" else []
+        asked = output.image_data if self._images != "link" and client.shows_images else []
         shown = await asyncio.to_thread(model_images, asked) if asked else []
-        text, omission = await self._truncated(output.text or "", failure, max_chars, resources=resources)
+        text, omission = await self._truncated(output.text or "", failure, max_chars, resources=client.reads_resources)
         notices = [*map(partial(printable, lines=True), (*output.notices, *omission))]
         warnings = [_FORGED] if MARK in text.lower() else []
         messages = ""
@@ -75,7 +74,12 @@ class ToolResultBuilder:
             lines = [f"{MARK} {notice}" for notice in [*warnings, *notices]]
             messages = "\n".join([*lines, *self._image_lines(output.images, shown), *_files(output.files)])
         texts = [text, messages] if len(text) < MESSAGES_FIRST else [messages, text]
-        content: list[ContentBlock] = [TextContent(text=part) for part in texts if part.strip()]
+        texts = [part for part in texts if part.strip()]
+        if client.joins_texts and len(texts) == 2:
+            texts = [texts[0], f"\n{texts[1]}" if MARK in messages.partition("\n")[0] else f"\n{MARK}\n{texts[1]}"]
+        if client.parses_texts and texts and _is_json_value(texts[0]):
+            texts[0] = f"Output: {texts[0]}"
+        content: list[ContentBlock] = [TextContent(text=part) for part in texts]
         content += [image for image in shown if isinstance(image, ImageContent)]
         return CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
 
@@ -119,6 +123,14 @@ def _texts(text: str, failure: Exception | None) -> tuple[str, str]:
         error = _failure_text(failure)
         text = f"{text}\n{error}" if text else error
     return text, drawn(text)
+
+
+def _is_json_value(text: str) -> bool:
+    """Returns whether a text is JSON, but no object."""
+    try:
+        return not isinstance(from_json(text), dict)
+    except ValueError:
+        return False
 
 
 def _failure_text(failure: Exception) -> str:

@@ -10,9 +10,12 @@ from PIL import Image
 
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, MCPServerError
 from ipybox.mcp_server import Images
+from ipybox.mcp_server.client_traits import traits_named
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder, failure_result
 from ipybox.support.outputs import ExecutionOutput
+
+CLAUDE, GEMINI, CLINE = map(traits_named, ("claude-code", "gemini-cli-mcp-client", "Cline"))
 
 
 def png() -> bytes:
@@ -43,7 +46,7 @@ async def test_cut_text_names_the_whole_by_address_and_file(store: OutputStore):
 
 
 async def test_client_without_resources_gets_the_file_alone(store: OutputStore):
-    (answer, told), _ = parts(await ToolResultBuilder(store).result(ExecutionOutput("x" * 10, []), 0, resources=False))
+    (answer, told), _ = parts(await ToolResultBuilder(store).result(ExecutionOutput("x" * 10, []), 0, CLAUDE))
 
     assert answer == "\n[... 10 characters omitted ...]\n"
     assert told == f"[ipybox] Full output: {store.path(store.kept()[0].name)}"
@@ -201,3 +204,31 @@ async def test_files_are_named_in_one_line(store: OutputStore):
 )
 def test_result_has_the_message_or_else_the_type_of_a_failure(failure: Exception, text: str):
     assert failure_result(failure) == CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+@pytest.mark.parametrize("text", ["2", "[1, 2]", '"text"', "null", "-1.5e3", " true\n"])
+async def test_gemini_gets_no_text_that_is_json_but_no_object(store: OutputStore, text: str):
+    output = ExecutionOutput(text, [])
+    assert parts(await ToolResultBuilder(store).result(output, 300, GEMINI)) == ([f"Output: {text}"], [])
+    assert parts(await ToolResultBuilder(store).result(output, 300)) == ([text], [])
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1, 2", "2 apples", "[ipybox"])
+async def test_gemini_gets_other_texts_unchanged(store: OutputStore, text: str):
+    assert parts(await ToolResultBuilder(store).result(ExecutionOutput(text, []), 300, GEMINI)) == ([text], [])
+
+
+async def test_clients_that_join_texts_get_a_marked_line_of_their_own(store: OutputStore):
+    joining, plot = traits_named("opencode"), ExecutionOutput("4", [Path("a.png")], image_data=[png()])
+    texts, images = parts(await ToolResultBuilder(store).result(plot, 300, joining))
+    assert "".join(texts) == "4\n[ipybox]\nImages:\n- a.png"
+    assert len(images) == 1
+    noticed = ExecutionOutput("4", [], notices=["State was lost."])
+    assert "".join(parts(await ToolResultBuilder(store).result(noticed, 300, joining))[0]) == (
+        "4\n[ipybox] State was lost."
+    )
+
+
+async def test_clients_that_pass_images_on_as_text_get_their_paths_only(store: OutputStore):
+    plot = ExecutionOutput(None, [Path("a.png")], image_data=[png()])
+    assert parts(await ToolResultBuilder(store).result(plot, 300, CLINE)) == (["Images:\n- a.png"], [])
