@@ -1,10 +1,11 @@
 """`ipybox demo`: one task with JSON tool calls and with code, an approval, a sandbox denial and a plot.
 
-Uses the real git MCP server on a small repository that it creates; needs no API key, model or network. Requires the
-extra `ipybox[demo]`; without `srt`, it skips the sandbox step.
+Uses the real git MCP server on a small repository that it creates; needs no API key and no model. Without the extra
+`ipybox[demo]`, uv runs that server and installs matplotlib in the workspace. Without `srt`, it skips the sandbox step.
 """
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ from ipybox import (
     CodeExecutor,
     generate_mcp_sources,
 )
+from ipybox.kernel_mgr.packages import PackageInstaller
 from ipybox.support.errors import SandboxError
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
@@ -95,16 +97,17 @@ plt.show()
 BYTES_PER_TOKEN = 4
 
 
-async def demo(directory: Path | None) -> None:
-    """Runs the demo in `directory`, or in a new temporary one, and prints each step."""
+async def demo(directory: Path | None) -> int:
+    """Runs the demo in `directory`, or in a new temporary one, and prints each step; returns the exit status."""
     console = Console(highlight=False)
-    if missing := _missing():
-        console.print(f"The demo needs {' and '.join(missing)}.", markup=False)
-        raise SystemExit(1)
+    if shutil.which("git") is None:
+        console.print("The demo needs git.")
+        return 1
     workspace = (directory or Path(tempfile.mkdtemp(prefix="ipybox-demo-"))).resolve()
     workspace.mkdir(parents=True, exist_ok=True)
     _create_repository(workspace / "repo")
-    server = {"command": sys.executable, "args": ["-m", "mcp_server_git"], "cwd": str(workspace)}
+    module = ["mcp_server_git"] if find_spec("mcp_server_git") else ["uv", "tool", "run", "mcp-server-git>=2026.10"]
+    server = {"command": sys.executable, "args": ["-m", *module], "cwd": str(workspace)}
     options: dict[str, Any] = {"working_dir": workspace, "approval_policy": ApprovalPolicy(RULES, workspace)}
 
     console.print(f"[bold]{TASK}[/]")
@@ -121,9 +124,12 @@ async def demo(directory: Path | None) -> None:
         console.rule("4. The sandbox confines the code to the workspace", align="left")
         await _show_denial(console, executor, problem)
         console.rule("5. Variables persist, and plots are saved as files", align="left")
+        if find_spec("matplotlib") is None:
+            console.print(await PackageInstaller(workspace).install("matplotlib>=3.9,<4"), markup=False)
         result = await _run(console, executor, PLOT)
     console.print(f"plot            {result.images[0]}", soft_wrap=True, markup=False)
     console.print(f"generated code  {workspace / 'mcptools' / 'git'}", soft_wrap=True, markup=False)
+    return 0
 
 
 @asynccontextmanager
@@ -139,13 +145,6 @@ async def _executor(options: dict[str, Any]) -> AsyncGenerator[tuple[CodeExecuto
         yield executor, problem
     finally:
         await executor.stop()
-
-
-def _missing() -> list[str]:
-    modules = {"matplotlib": "matplotlib", "mcp_server_git": "mcp-server-git"}
-    missing = [package for module, package in modules.items() if find_spec(module) is None]
-    needed = [f"{' and '.join(missing)} (pip install 'ipybox[demo]')"] if missing else []
-    return needed if shutil.which("git") else [*needed, "git"]
 
 
 def _create_repository(repository: Path) -> None:
@@ -179,7 +178,8 @@ async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]
     """Makes the calls that a model would emit as JSON; returns the numbers of calls, bytes written and bytes read."""
     written: list[str] = []
     read: list[str] = []
-    async with Client(StdioServerParameters(**server)) as client:
+    # The SDK would not pass on settings of proxies and package indexes.
+    async with Client(StdioServerParameters(**server, env=dict(os.environ))) as client:
 
         async def call(name: str, **arguments: Any) -> str:
             result = await client.call_tool(name, {"repo_path": "repo", **arguments})

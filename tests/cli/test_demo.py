@@ -1,5 +1,6 @@
 """The demo, as a user runs it: `make demo` with the sandbox, and `ipybox demo` where `srt` is not installed."""
 
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def run_demo(directory: Path, path: str = PROGRAMS) -> subprocess.CompletedProce
 
 
 def run(directory: Path, path: str, *command: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": path, "HOME": str(directory.parent), "COLUMNS": "100"}
+    env = {**os.environ, "PATH": path, "HOME": str(directory.parent), "COLUMNS": "100"}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
 
 
@@ -51,6 +52,27 @@ def test_demo_skips_the_sandbox_if_srt_is_missing(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "srt is not on PATH: install it with" in done.stdout
     assert (tmp_path / "demo" / "mcptools" / "git").is_dir()
+
+
+#: Runs the demo as if the extra were not installed.
+WITHOUT_EXTRA = """
+from ipybox import demo
+from ipybox.cli.command import main
+demo.find_spec = lambda module: None
+main()
+"""
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+def test_demo_gets_what_it_needs_from_the_index_if_the_extra_is_not_installed(tmp_path: Path):
+    workspace = tmp_path / "demo"
+    command = (sys.executable, "-c", WITHOUT_EXTRA, "demo", "--workspace", str(workspace))
+    done = run(workspace, PROGRAMS, *command)
+
+    assert done.returncode == 0, done.stderr
+    assert "matplotlib" in done.stdout.partition("5. Variables persist")[2].partition("import")[0]
+    assert len([*(workspace / "images").glob("*.png")]) == 1
 
 
 def test_demo_names_what_it_needs(tmp_path: Path):
