@@ -26,11 +26,11 @@ def choice(*values: str, metavar: str = "") -> Kind:
 
 
 def _approval(text: str) -> Approval:
-    if text in ("auto", "ask"):
+    if text in ("auto", "writes", "ask"):
         return text
     path = Path(text)
     if path.name == text and not path.suffix and not path.exists():
-        raise ValueError(f"{text!r} is not auto, ask, or the path of a rules file")
+        raise ValueError(f"{text!r} is not auto, writes, ask, or the path of a rules file")
     return _file(text)
 
 
@@ -66,7 +66,7 @@ def _split(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Sequ
     return tuple(item.strip() for text in values for item in text.split(",") if item.strip())
 
 
-APPROVAL: Kind = {"type": _approval, "metavar": "auto|ask|FILE"}
+APPROVAL: Kind = {"type": _approval, "metavar": "auto|writes|ask|FILE"}
 DIRECTORY: Kind = {"type": _directory, "metavar": "DIR"}
 DIRECTORIES: Kind = {"multiple": True, "metavar": "DIR"}
 FILE: Kind = {"type": _file, "metavar": "FILE"}

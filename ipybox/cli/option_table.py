@@ -40,7 +40,8 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Approvals", "serve docker"): [
         Option(
             "approve",
-            "how tool calls are approved: automatically (auto), by the client's user (ask), or by the rules in a file",
+            "how tool calls are approved: automatically (auto), by the client's user (ask; writes: unless a tool only "
+            "reads), or by the rules in a file",
             option.APPROVAL,
             default="auto",
         ),

@@ -40,6 +40,10 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     else:
         rows = [(str(card.name), _KINDS[card.root], card.summary) for card in cards]
         say_table([f"Tool ({len(cards)})", "Kind", "What it does"], rows)
+        records = {} if asked else library.registrations()
+        for name, record in records.items():
+            if record.reading:
+                say(f"{name}: {record.split}, {len(record.unasked)} run without asking")
         if sys.stdout.isatty():
             say("\n`ipybox tools NAME` shows how to call one.", dim=True)
     return 0

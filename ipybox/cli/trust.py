@@ -1,7 +1,7 @@
-"""`ipybox trust`: shows what a workspace's files would allow, and stores the user's agreement."""
+"""`ipybox trust`: shows what a workspace's files and MCP servers would allow, and stores the user's agreement."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
@@ -11,11 +11,13 @@ import click
 from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, say, say_json
 from ipybox.cli.parsing import Mistake
+from ipybox.codeact.library import Library
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.sandbox.workspace_settings import opened
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
+from ipybox.workspace.registrations import Registration
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: The workspace files that ipybox reviews by default.
@@ -24,59 +26,92 @@ _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
 _PROFILE = "profile to compare with (default: default)"
 
 
-@command("trust", "FILE defaults to sandbox-config.json and ipybox.yaml in the workspace.")
-@click.argument("file", nargs=-1, type=Path)
-@click.option("--list", "listed", is_flag=True, help="list trusted files")
-@click.option("--revoke", "revoked", is_flag=True, help="revoke trust in FILE, or in all files if none is given")
+@command("trust", "NAME is a file or an MCP server. By default, this reviews all of the workspace's.")
+@click.argument("name", nargs=-1, type=Path)
+@click.option("--list", "listed", is_flag=True, help="list trusted files and servers")
+@click.option("--revoke", "revoked", is_flag=True, help="revoke trust in NAME, or all trust if none is given")
 @click.option(
     "--sandbox-profile", "profile", type=click.Choice(PROFILES), metavar="NAME", default="default", help=_PROFILE
 )
 @without_question
 @as_json
 def trust(
-    workspace: Path, file: Sequence[Path], *, listed: bool, revoked: bool, profile: str, yes: bool, as_json: bool
+    workspace: Path, name: Sequence[Path], *, listed: bool, revoked: bool, profile: str, yes: bool, as_json: bool
 ) -> int:
-    """Shows what files would allow, asks for confirmation, and stores it; returns the exit status."""
+    """Shows what files and servers would allow, asks for confirmation, and stores it; returns the exit status."""
     if as_json and not listed:
         raise Mistake("--json needs --list", "add --list")
     if listed and revoked:
         raise Mistake("--list and --revoke can't be given together")
-    store = TrustStore(workspace)
+    store, registrations = TrustStore(workspace), Library(workspace).registrations()
+    servers = {each: record for each, record in registrations.items() if not name or Path(each) in name}
+    files = [each.absolute() for each in name if str(each) not in servers]
     if listed:
-        return _show(store, as_json=as_json)
+        return _show(store, servers, as_json=as_json)
     if revoked:
-        return _revoke(store, file)
-    known = [workspace / name for name in _KNOWN if os.path.lexists(workspace / name)]
-    asked = [each.absolute() for each in file] or known
-    if not asked:
+        return _revoke(store, files, servers, everything=not name)
+    asked = files or [workspace / each for each in _KNOWN if not name and os.path.lexists(workspace / each)]
+    reading = {each: record for each, record in servers.items() if record.offline}
+    if not asked and not reading:
         say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
         return 0
-    return max(_trust_file(store, each, profile, yes) for each in asked)
+    statuses = [_trust_file(store, each, profile, yes) for each in asked]
+    return max([*statuses, *(_trust_server(each, record, yes) for each, record in reading.items())])
 
 
-def _show(store: TrustStore, *, as_json: bool) -> int:
+def _show(store: TrustStore, servers: Mapping[str, Registration], *, as_json: bool) -> int:
     agreements = store.agreements()
+    unasked = {name: [*record.unasked] for name, record in servers.items() if record.unasked}
     if as_json:
-        say_json([{**asdict(each), "current": store.is_current(each)} for each in agreements])
+        files = [{**asdict(each), "current": store.is_current(each)} for each in agreements]
+        say_json([*files, *({"server": name, "tools": tools} for name, tools in unasked.items())])
         return 0
-    if not agreements:
+    if not agreements and not unasked:
         say(f"nothing is trusted in {store.workspace}")
     for each in agreements:
         profile = f" with the profile {each.profile!r}" if each.profile else ""
         changed = "" if store.is_current(each) else "; the file has changed since and is no longer trusted"
         say(f"{each.file}{profile}: trusted with the SHA-256 hash {each.sha256}{changed}")
+    for name, tools in unasked.items():
+        _say_lines([f"MCP server {name} runs without asking: {', '.join(tools)}"], "")
     return 0
 
 
-def _revoke(store: TrustStore, files: Sequence[Path]) -> int:
-    revoked = store.revoke([file.absolute() for file in files])
-    for name in dict.fromkeys(agreement.file for agreement in revoked):
+def _revoke(store: TrustStore, files: Sequence[Path], servers: Mapping[str, Registration], *, everything: bool) -> int:
+    revoked = [agreement.file for agreement in store.revoke(files)] if files or everything else []
+    for name, record in servers.items():
+        if any(tool.unasked is not None for tool in record.tools.values()):
+            record.agree(None)
+            revoked.append(f"MCP server {name}")
+    for name in dict.fromkeys(revoked):
         say(f"{name} is no longer trusted; restart ipybox to apply this, in Claude Code with /mcp")
-    if not revoked and files:
+    if not revoked and not everything:
         say("nothing to revoke: none of these files is trusted")
     elif not revoked:
         say(f"nothing is trusted in {store.workspace}")
     return 0
+
+
+def _trust_server(name: str, record: Registration, yes: bool) -> int:
+    unasked = record.offline
+    if not record.undecided:
+        say(f"MCP server {name} is already trusted: {len(record.unasked)} tools run without asking")
+        return 0
+    say(f"MCP server {name}, by its own word: {record.split}")
+    away = [each for each in record.reading if each not in unasked]
+    _say_lines([f"started as: {record.launch}", f"only read: {', '.join(unasked)}"])
+    _say_lines([f"also reach the internet, so calls still ask: {', '.join(away)}"] if away else [])
+    question = f"ipybox can't check this. Run the {len(unasked)} that only read without asking, where a policy asks?"
+    if not yes and not agreed(question, "not trusted"):
+        return 1
+    record.agree(unasked)
+    say(f"MCP server {name}: {len(unasked)} tools run without asking until they change")
+    return 0
+
+
+def _say_lines(lines: Sequence[str], indent: str = "  ") -> None:
+    for line in lines:
+        say(fill(printable(line), 100, initial_indent=indent, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
@@ -95,8 +130,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
             say(f"{file} is already trusted")
             return 0
         say(f"{file} allows {'more than your own settings:' if lines else 'nothing beyond your own settings'}")
-        for line in lines:
-            say(fill(printable(line), 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+        _say_lines(lines)
         question = f"Code in a session may have created {file}. Trust it with this content?"
         if not yes and not agreed(question, "not trusted"):
             return 1

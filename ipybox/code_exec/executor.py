@@ -24,6 +24,7 @@ from ipybox.support.errors import CodeExecutionError
 from ipybox.support.tokens import new_token
 from ipybox.tool_exec.approval.approvals import Approvals, accept_call, reject_call
 from ipybox.tool_exec.dispatch import ToolCaller
+from ipybox.workspace.seal import SealVerifier
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -88,10 +89,17 @@ class CodeExecutor:
         self._config, self._recorder = config, recorder
         #: The executors that share the runtime and were started, in this order.
         self._started: list[CodeExecutor] = [] if sibling is None else sibling._started
-        approvals = Approvals(config.policy, config.approval_timeout)
+        registrations = SealVerifier(config.workspace)
+        approvals = Approvals(config.policy, config.approval_timeout, registrations)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
         on_text = tool_texts.append if config.sandbox else None  # they help to explain denials
-        caller = ToolCaller(token=new_token(), approvals=approvals, recorder=recorder, on_text=on_text)
+        caller = ToolCaller(
+            token=new_token(),
+            approvals=approvals,
+            recorder=recorder,
+            on_text=on_text,
+            registrations=registrations,
+        )
         self._runtime = SharedRuntime(config, caller) if sibling is None else sibling._runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)

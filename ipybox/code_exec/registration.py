@@ -6,6 +6,7 @@ Applications and the MCP server call `generate_mcp_sources`.
 import asyncio
 import logging
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.oauth.sign_in import SignIn, open_in_browser
-from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params
-from ipybox.mcp_client.secrets import literal_secrets
+from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
+from ipybox.mcp_client.secrets import LiteralSecret, literal_secrets
 from ipybox.mcp_client.stdio_servers import named_paths, risk
 from ipybox.sandbox.settings import PROFILES
 from ipybox.support.errors import MCPServerError, MissingVariableError
@@ -106,7 +107,8 @@ async def generate_mcp_sources(
             "variables": read_env_file(places.workspace) if variables is None else variables,
             "on_progress": on_progress,
         }
-        modules, remarks = await _generate(place, server_params, connect_timeout, options)
+        launch = _launch(server, secrets)
+        modules, remarks = await _generate(place, server_params, connect_timeout, options, launch)
         modules.server_name = name
         if name != server_name:
             modules.advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
@@ -137,7 +139,7 @@ def _check_name(server_name: str, place: Path) -> None:
 
 
 async def _generate(
-    place: Path, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any]
+    place: Path, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any], launch: str
 ) -> tuple[ToolModules, list[str]]:
     """Generates the package from a server's tools while the server stops; also returns remarks on the tools."""
     # The SDK takes a second to import; that must not block the caller's loop.
@@ -146,12 +148,23 @@ async def _generate(
         async with client.MCPClient(server_params, connect_timeout, **options) as session:
             specs, remarks = _specs(await session.list_tools())
             root = options["places"].workspace
-            generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root)
+            generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root, launch)
             closing: Awaitable[None] = session.close()
             modules, _ = await asyncio.gather(generating, closing)
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
     return modules, remarks
+
+
+def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) -> str:
+    """Returns how a server is started or reached, without values of its environment and plain-text secrets."""
+    if isinstance(server, RemoteParams):
+        text = public_url(server.url)
+    else:
+        text = " ".join([*(f"{name}=…" for name in server.env), shlex.join([server.command, *server.args])])
+    for secret in secrets:
+        text = text.replace(secret.value, "…")
+    return text
 
 
 def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
@@ -163,7 +176,7 @@ def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
         if tool.is_task:
             task_only.append(tool.name)
             description = f"{_TASK_ONLY}\n\n{description or ''}"
-        specs.append(ToolSpec(tool.name, description, tool.input_schema, tool.output_schema))
+        specs.append(ToolSpec(tool.name, description, tool.input_schema, tool.output_schema, tool.hints))
     remarks: list[str] = []
     for remark in (*([f"{', '.join(task_only)}: {_TASK_ONLY}"] if task_only else []), *tools.remarks):
         if len(remarks) == _MAX_REMARKS:

@@ -100,8 +100,8 @@ def _files(given: Mapping[str, str], workspace: Path) -> list[str]:
     match given.get("--approve", "auto"):
         case "auto":
             pass
-        case "ask":
-            arguments.append("--approve=ask")
+        case "writes" | "ask" as asking:
+            arguments.append(f"--approve={asking}")
         case file:
             # Without --late-checks, ipybox in the container would exit without telling the MCP client why.
             arguments += [f"--approve={_inside(file, workspace, 'the approval rules')}", "--late-checks"]

@@ -1,9 +1,10 @@
 """Generates the package for an MCP server's tools on disk, without a connection; `generate_mcp_sources` calls it."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ipybox.mcp_apigen.package.existing import ExistingPackage, read_package
@@ -16,7 +17,7 @@ from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.registrations import Registration, locked_registration
+from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration
 from ipybox.workspace.seal import mac_of, seal
 
 
@@ -26,17 +27,22 @@ def generate_package(
     tools: list[ToolSpec],
     place: Path,
     untrusted_root: Path | None = None,
+    launch: str = "",
 ) -> ToolModules:
-    """Generates the package for these tools at `place`, unless an unchanged one is there."""
+    """Generates the package for these tools at `place`, unless an unchanged one is there.
+
+    `launch` describes the server in the package's `Registration`.
+    """
     sealed = seal(server_name, server_params, place.parent)
     origin = inputs_hash(server_name, server_params, sealed, tools)
     with _held(place, untrusted_root) as (parent, record):
         previous = read_package(parent, place.name, {})
         manifest = previous.intact
         if manifest and origin and record.origin == origin and not _distrust_reason(previous, record):
-            return ToolModules(manifest, manifest)
+            return ToolModules(record, manifest, manifest)
         files = render_package(server_name, server_params, tools, sealed, record.modules)
-        return _write(parent, record, place, files, origin or "", sealed)
+        hints = {tool.name: tool.hints for tool in tools}
+        return _write(parent, record, place, files, origin or "", sealed, hints, launch)
 
 
 def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
@@ -55,19 +61,31 @@ def write_package(place: Path, files: dict[str, str], *, untrusted_root: Path | 
 
 
 def _write(
-    parent: Directory, record: Registration, place: Path, files: dict[str, str], origin: str = "", sealed: str = ""
+    parent: Directory,
+    record: Registration,
+    place: Path,
+    files: dict[str, str],
+    origin: str = "",
+    sealed: str = "",
+    hints: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    launch: str = "",
 ) -> ToolModules:
-    """Writes a package; `origin` is the hash of all inputs of its files, `sealed` the only valid seal from now on."""
+    """Writes a package; `origin` is the hash of all inputs of its files, `sealed` the only valid seal from now on.
+
+    The record pins the tools that have `hints`.
+    """
     clean_up(parent, place)
     previous = read_package(parent, place.name, files)
     renewal = merge(files, previous)
     unknown = _distrust_reason(previous, record)
     modules = ToolModules(
-        renewal.manifest, None if unknown else previous.manifest, new=not previous.names, unknown=unknown
+        record, renewal.manifest, None if unknown else previous.manifest, new=not previous.names, unknown=unknown
     )
     if not renewal.files.items() <= previous.contents.items():
         modules.kept = swap_in(parent, place, renewal, previous)
-    record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules.wire_names)
+    meanings = {each.tool: each.meaning or "" for each in renewal.manifest.modules.values()}
+    pinned = {name: PinnedTool(meanings[name], applying) for name, applying in hints.items()}
+    record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules.wire_names, pinned, launch)
     return modules
 
 

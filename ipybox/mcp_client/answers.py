@@ -15,6 +15,8 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import CallToolResult, ListToolsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ipybox.workspace.registrations import HINTS, UNDECLARED
+
 JSON = dict[str, Any]
 
 _MAX_NAME = 100
@@ -44,6 +46,8 @@ class ListedTool:
     output_schema: JSON | None
     #: Whether it runs only as an MCP task.
     is_task: bool
+    #: The hints that apply to it, including MCP's defaults.
+    hints: tuple[str, ...] = UNDECLARED
 
 
 #: A tool, or None if it can't be called, and a remark on its malformed parts.
@@ -138,7 +142,18 @@ def _usable(given: Any, version: str, number: int) -> _Found:
         losses.append("description")
     is_task = isinstance(execution, dict) and cast(JSON, execution).get("taskSupport") == "required"
     remark = f"tool {_shown(name)}: ignored malformed {', '.join(losses)}" if losses else None
-    return ListedTool(name, description, schema, output, is_task), remark
+    return ListedTool(name, description, schema, output, is_task, _hints(tool.get("annotations"))), remark
+
+
+def _hints(given: Any) -> tuple[str, ...]:
+    """Returns the names of the hints that apply. A malformed hint counts as missing, as does any in malformed ones."""
+    declared = cast(JSON, given) if isinstance(given, dict) else {}
+    applies = {name: name in UNDECLARED for name in HINTS.values()}
+    for key, name in HINTS.items():
+        if isinstance(declared.get(key), bool):
+            applies[name] = declared[key]
+    applies["destructive"] &= not applies["read_only"]
+    return tuple(name for name in HINTS.values() if applies[name])
 
 
 def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HTTPServerInfo", "MCPServer"]
 
-#: How tool calls are approved: automatically, by the user, or by the rules in a file.
-Approval = Literal["auto", "ask"] | Path
+#: How tool calls are approved: automatically, by the user (those that may write, or all), or by the rules in a file.
+Approval = Literal["auto", "writes", "ask"] | Path
 
 #: What the audit log contains.
 AuditOption = Literal["full", "hash", "off"]

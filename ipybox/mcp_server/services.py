@@ -143,16 +143,25 @@ class WorkspaceServices:
             self._audit = self.config.opened_audit_log()
         return self._audit
 
+    def _read_policy(self) -> "ApprovalPolicy":
+        from ipybox.tool_exec.approval.policy import WRITES, ApprovalPolicy  # late, because `auto` needs none
+
+        match self._approve:
+            case Path() as file:
+                return ApprovalPolicy.load(file, self.config.workspace)
+            case "writes":
+                return ApprovalPolicy(WRITES, self.config.workspace, source="--approve writes")
+            case str():
+                return ApprovalPolicy(source="--approve ask")
+            case load:
+                return load()
+
     def _load_policy(self) -> "ApprovalPolicy":
         # Imported late, because only policies need them.
         from ipybox.audit.redaction import shortened, workspace_redactor
         from ipybox.mcp_server.approver import ElicitationApprover
-        from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
-        if isinstance(self._approve, Path):
-            policy = ApprovalPolicy.load(self._approve, self.config.workspace)
-        else:
-            policy = self._approve() if callable(self._approve) else ApprovalPolicy(source="--approve ask")
+        policy = self._read_policy()
         self._approver = ElicitationApprover(policy, desk=self._desk)
         self._approver.redactor = workspace_redactor(self.config.workspace, self.config.variables or {}, shortened)
         return policy

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.server import ApprovalChannel
     from ipybox.tool_exec.function_tools import FunctionTools
     from ipybox.tool_exec.server_connections import ServerConnections
+    from ipybox.workspace.seal import SealVerifier
 
 #: The server name of the application's functions in generated packages, requests, policies and the audit log.
 APP_SERVER = "app"
@@ -41,6 +42,12 @@ class ToolCaller:
     #: Its MCP servers and the application's functions; the tool server adds both.
     connections: "ServerConnections | None" = None
     functions: "FunctionTools | None" = None
+    #: The registrations of its MCP servers; without them, every call counts as one that may write.
+    registrations: "SealVerifier | None" = None
+
+    def may_write(self, call: RunRequest) -> bool:
+        """Returns whether a call may write: unless its tool was registered as one that only reads."""
+        return self.registrations is None or (pinned := self.registrations.pinned(call)) is None or pinned.may_write
 
 
 async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:

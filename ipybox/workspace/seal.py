@@ -15,10 +15,11 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.private_file import load_or_create_key
 from ipybox.support.state import state_dir
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.registrations import current_seal, record_file
+from ipybox.workspace.registrations import PinnedTool, Registration, current_seal, first_line, record_file
 
 #: Maximum number of directories in a seal's place.
 MAX_DEPTH = 16
@@ -52,6 +53,8 @@ class SealVerifier:
         self._workspace = workspace.resolve()
         #: The last valid seals by server name: seal, parameters, and the registration's record.
         self._known: dict[str, tuple[str, dict[str, Any], Path]] = {}
+        #: The last records read, by server name.
+        self._records: dict[str, Registration] = {}
 
     def accepts(self, server_name: str, server_params: dict[str, Any], candidate: str | None) -> bool:
         """Returns whether `candidate` is the seal of the server's last registration, with these parameters."""
@@ -64,6 +67,18 @@ class SealVerifier:
                 return False
             known = self._known[server_name] = (candidate, server_params, record_file(place))
         return current_seal(known[2]) == candidate.rpartition(":")[2]
+
+    def pinned(self, call: RunRequest) -> PinnedTool | None:
+        """Returns a call's tool as the last registration of its server pinned it; None unless the seal is accepted."""
+        server_name, candidate = call["server_name"], call["seal"]
+        if not self.accepts(server_name, call["server_params"], candidate):
+            return None
+        file = self._known[server_name][2]
+        record = self._records.get(server_name)
+        if record is None or record.line != first_line(file):
+            record = self._records[server_name] = Registration.read(file)
+        # The server may have been registered again in the meantime.
+        return record.tools.get(call["tool_name"]) if record.seal == (candidate or "").rpartition(":")[2] else None
 
     def _sealed_place(self, server_name: str, server_params: dict[str, Any], candidate: str) -> Path | None:
         """Returns the path of the sealed package; None if the seal is invalid or the package isn't in the workspace."""

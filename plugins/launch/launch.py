@@ -107,7 +107,7 @@ def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]
 def in_workspace(option: str, workspace: Path) -> str:
     """Returns an option with absolute paths, because the launcher does not run in the workspace."""
     name, _, value = option.partition("=")
-    return f"{name}={workspace / value}" if name == "--approve" and value not in ("auto", "ask") else option
+    return f"{name}={workspace / value}" if name == "--approve" and value not in ("auto", "writes", "ask") else option
 
 
 if __name__ == "__main__":

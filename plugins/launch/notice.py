@@ -71,7 +71,7 @@ def _user_settings(mode: str, workspace: Path, environment: Environment) -> Plug
     return PluginWorkspace(
         path=workspace.resolve(),
         profile=os.environ.get("CLAUDE_PLUGIN_OPTION_SANDBOX_PROFILE") or "default",
-        policy=workspace / policy if policy not in ("", "auto", "ask") else None,
+        policy=workspace / policy if policy not in ("", "auto", "writes", "ask") else None,
         # In Docker mode, there is no environment on the host.
         program=["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [str(environment.command)],
     )

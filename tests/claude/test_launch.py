@@ -411,6 +411,7 @@ def test_options_behind_a_link_or_in_a_pipe_are_refused(tmp_path: Path):
             ["--approve=ask", "--memory-limit=4G"],
             ["--late-checks", "--instructions=brief", "--approve=ask", "--memory-limit=4G"],
         ),
+        ("plain", ["--approve=writes"], ["--late-checks", "--instructions=brief", "--approve=writes"]),
         (
             "plain",
             ["--approve=ipybox.yaml"],
@@ -431,7 +432,7 @@ def test_options_behind_a_link_or_in_a_pipe_are_refused(tmp_path: Path):
             ["--sandbox", "--workspace-config", "--late-checks", "--instructions=brief", "--allow-domain=a.b,c.d"],
         ),
     ],
-    ids=["nothing-set", "plain", "rules", "yes", "no", "rules-elsewhere", "docker", "sandbox", "hosts"],
+    ids=["nothing-set", "plain", "writes", "rules", "yes", "no", "rules-elsewhere", "docker", "sandbox", "hosts"],
 )
 def test_options_that_are_set_reach_ipybox(tmp_path: Path, mode: Mode, options: list[str], expected: list[str]):
     # Its content makes no difference to the command line.

@@ -110,7 +110,7 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
         ("--images all", "--images: 'all' is not one of 'link', 'inline', 'both'", "--images: return images "),
         (
             "--approve allow",
-            "--approve: 'allow' is not auto, ask, or the path of a rules file",
+            "--approve: 'allow' is not auto, writes, ask, or the path of a rules file",
             "--approve: how tool calls are approved",
         ),
         ("--port 99999", "--port: 99999 is not in the range 0<=x<=65535", "--port: port for --transport http"),

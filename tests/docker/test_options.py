@@ -78,9 +78,10 @@ def test_files_of_the_workspace_are_transferred_unless_other_directories_are_nam
         ([], []),
         (["--approve=auto"], []),
         (["--approve", "ask"], ["--approve=ask"]),
+        (["--approve", "writes"], ["--approve=writes"]),
         (["--approve=WORKSPACE/ipybox.yaml"], ["--approve=/app/workspace/ipybox.yaml", "--late-checks"]),
     ],
-    ids=["nothing", "auto", "ask", "file"],
+    ids=["nothing", "auto", "ask", "writes", "file"],
 )
 def test_how_calls_are_approved_is_passed_on(given: list[str], expected: list[str], tmp_path: Path):
     given = ["--workspace", str(tmp_path), *(each.replace("WORKSPACE", str(tmp_path)) for each in given)]

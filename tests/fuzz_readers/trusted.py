@@ -14,6 +14,7 @@ TRUSTED = {
     "cli/check:_check": APPLICATION,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
+    "codeact/library:Library.registrations": OWN,
     "codeact/problem:Report.read": "a report of the kernel of `ipybox check`, for the user who started it",
     "codeact/rules:_generated_problems": "files that `SourceReader` has limited",
     "codeact/suggestion": "source that ipybox has generated",
@@ -93,5 +94,6 @@ TRUSTED = {
     "tool_exec/infer_models:main": "a process of its own, with limits",
     "tool_exec/model_inference": "models that `infer_models` has limited",
     "workspace/registrations": OWN,
+    "workspace/seal:SealVerifier.pinned": OWN,
     "workspace/trust:TrustStore._stored": OWN,
 }

@@ -162,3 +162,21 @@ def test_the_first_of_several_tools_with_a_name_counts():
     assert [*tools] == ["good", "x"]
     assert tools["good"].description == "Does it."
     assert remarks == ["tool 'good' is listed twice: the second definition is ignored"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "hints"),
+    [
+        pytest.param(None, ("destructive", "open_world"), id="none"),
+        pytest.param({}, ("destructive", "open_world"), id="empty"),
+        pytest.param({"readOnlyHint": True, "openWorldHint": False}, ("read_only",), id="reads"),
+        pytest.param({"readOnlyHint": True}, ("read_only", "open_world"), id="reads-the-internet"),
+        pytest.param({"readOnlyHint": True, "destructiveHint": True}, ("read_only", "open_world"), id="contradiction"),
+        pytest.param({"destructiveHint": False, "idempotentHint": True}, ("idempotent", "open_world"), id="adds"),
+        pytest.param({"readOnlyHint": "true", "openWorldHint": 0}, ("destructive", "open_world"), id="not-booleans"),
+        pytest.param(["readOnlyHint"], ("destructive", "open_world"), id="not-an-object"),
+    ],
+)
+def test_hints_are_the_declared_ones_and_mcps_defaults(annotations: Any, hints: tuple[str, ...]):
+    tools, _ = accepted(page(tool(annotations=annotations)), "2025-11-25")
+    assert tools["x"].hints == hints

@@ -51,7 +51,8 @@ def _generator() -> str:
 def meaning_hash(tool: ToolSpec) -> str | None:
     """Returns a hash that is equal for definitions with the same meaning; None if a definition is nested too deeply."""
     try:
-        return _hash([tool.name, tool.description, _normalized(tool.input_schema), _normalized(tool.output_schema)])
+        schemas = map(_normalized, (tool.input_schema, tool.output_schema))
+        return _hash([tool.name, tool.description, *schemas, *tool.hints])
     except RecursionError:
         return None
 

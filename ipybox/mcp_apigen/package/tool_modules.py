@@ -2,6 +2,7 @@
 
 from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.support.printable import printable
+from ipybox.workspace.registrations import Registration
 
 
 class ToolModules(list[str]):
@@ -14,15 +15,17 @@ class ToolModules(list[str]):
         unknown: Why the changes are unknown; empty if they are known.
         added: The modules of tools that the server did not have when the package was generated before.
         removed: Modules of tools that it no longer has.
-        changed: Modules of tools whose name, description or schema differs from the previous registration. Pure
+        changed: Modules of tools whose name, description, schema or hints differ from the previous registration. Pure
             reordering, for example of `required`, is not reported (`meaning_hash`).
         advice: Advice on the server's parameters, such as secrets in plain text, and on malformed tools.
+        registration: The application's record of the tools, which also contains a person's agreement to them.
         kept: The hidden files that preserve edited generated files, and modules with a parser whose tool is gone, by
             their original names.
     """
 
     def __init__(
         self,
+        registration: Registration,
         package: Manifest,
         before: Manifest | None = None,
         *,
@@ -32,6 +35,7 @@ class ToolModules(list[str]):
         """Compares a package with the one that it replaces, if there was one."""
         tools = package.modules
         super().__init__(tools)
+        self.registration = registration
         self.server_name = ""
         self.wire_names = {name: record.tool for name, record in tools.items()}
         self.new = new

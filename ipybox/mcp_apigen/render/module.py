@@ -25,6 +25,8 @@ class ToolSpec:
     description: str | None
     input_schema: Any
     output_schema: Any = None
+    #: The names of the hints that apply to it; empty without any.
+    hints: tuple[str, ...] = ()
 
 
 def render_module(tool: ToolSpec, name: str) -> tuple[str, set[str], str | None]:

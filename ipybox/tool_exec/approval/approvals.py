@@ -22,6 +22,8 @@ from ipybox.tool_exec.approval.request import (
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
+    from ipybox.workspace.registrations import PinnedTool
+    from ipybox.workspace.seal import SealVerifier
 
 
 class PendingRequests:
@@ -37,6 +39,7 @@ class PendingRequests:
         timeout: float | None,
         call: RunRequest,
         kind: RequestKind,
+        pinned: "PinnedTool | None" = None,
     ) -> ApprovalDecision:
         """Delivers a request in the background and returns the decision; a `NoDecision` if the request expires."""
         created_at = datetime.now(UTC)
@@ -48,6 +51,7 @@ class PendingRequests:
             call["server_params"],
             call.get("output_mark", 0),
             kind=kind,
+            pinned=pinned,
             created_at=created_at,
             expires_at=None if timeout is None else created_at + timedelta(seconds=timeout),
         )
@@ -97,11 +101,18 @@ async def reject_call(request: ApprovalRequest) -> None:
 class Approvals:
     """Decides on the tool calls of one kernel: the policy first, then the cell's approver.
 
-    `timeout` is the number of seconds until a request to the approver expires; None for never.
+    `timeout` is the number of seconds until a request to the approver expires; None for never. `registrations` finds
+    the hints of tools, for a policy that uses them.
     """
 
-    def __init__(self, policy: "ApprovalPolicy | None" = None, timeout: float | None = 60):
+    def __init__(
+        self,
+        policy: "ApprovalPolicy | None" = None,
+        timeout: float | None = 60,
+        registrations: "SealVerifier | None" = None,
+    ):
         self._policy = policy
+        self._registrations = registrations if policy is not None and policy.uses_hints else None
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
         self._pending = PendingRequests()
@@ -127,9 +138,11 @@ class Approvals:
         approver = self._approver
         if approver is None:
             return _NO_CELL
+        pinned = None
         if self._policy is not None:
+            pinned = None if self._registrations is None else self._registrations.pinned(call)
             decision = self._policy.decide(
-                call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
+                call["server_name"], call["tool_name"], call["tool_args"], call["server_params"], pinned
             )
             if decision.effect != "ask":
                 allowed = decision.effect == "allow"
@@ -138,4 +151,4 @@ class Approvals:
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
         self._asked = True
-        return await self._pending.decide(partial(ask, approver), self._timeout, call, kind)
+        return await self._pending.decide(partial(ask, approver), self._timeout, call, kind, pinned)

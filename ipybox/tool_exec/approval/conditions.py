@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from ipybox.tool_exec.approval.paths import PathCandidates, PathGlob, read
 from ipybox.tool_exec.approval.patterns import Pattern, is_text
+from ipybox.workspace.registrations import PinnedTool
 
 #: Maximum elements of a list; conditions on longer lists are unknown.
 MAX_ELEMENTS = 100
@@ -36,6 +37,8 @@ class ToolCall:
     arguments: Mapping[str, Any]
     #: The directories that a path may be relative to: the workspace and the server's working directory.
     directories: Sequence[Path]
+    #: The tool as its registration pinned it, if known.
+    pinned: PinnedTool | None = None
     _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
 
     def readings(self, path: str) -> PathCandidates | None:
@@ -43,6 +46,15 @@ class ToolCall:
         if path not in self._readings:
             self._readings[path] = read(path, self.directories)
         return self._readings[path]
+
+    def has_hint(self, hint: str) -> bool | None:
+        """Returns whether a hint applies to the tool; None unless a person has decided on the tool as it is now.
+
+        `read_only` applies to the tools that run without asking: a person's decision replaces the server's word.
+        """
+        if self.pinned is None or self.pinned.unasked is None:
+            return None
+        return self.pinned.unasked if hint == "read_only" else hint in self.pinned.hints
 
 
 #: Returns whether a condition holds for a value of a call; None if unknown.

@@ -24,6 +24,7 @@ from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.document import MAX_SIZE, PolicyDocument
 from ipybox.tool_exec.approval.request import ApprovalRequest
 from ipybox.tool_exec.approval.rules import ApprovalRule, Effect, parse
+from ipybox.workspace.registrations import PinnedTool
 
 if TYPE_CHECKING:
     from ipybox.workspace.trust import TrustStore
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 #: The name of a policy file in the workspace, which sandboxed code can't write.
 POLICY_FILE = "ipybox.yaml"
+
+#: The policy of `--approve writes`: the tools that a person lets run without asking do, and all others ask.
+WRITES = "rules:\n- {effect: allow, hint: read_only}\n"
 
 REMEMBERED = "# remembered from an answer"
 
@@ -144,17 +148,26 @@ class ApprovalPolicy:
         lines = [f"{rule.source}: {json.dumps(rule.written, ensure_ascii=False)}" for rule in rules]
         return [*lines, *(["every call that no rule matches"] if self._default == "allow" else [])]
 
+    @property
+    def uses_hints(self) -> bool:
+        """Whether a decision can depend on the hints of a tool."""
+        return any(rule.hints for rule in self._rules)
+
     def decide(
         self,
         server_name: str,
         tool_name: str,
         tool_args: Mapping[str, Any],
         server_params: Mapping[str, Any] | None = None,
+        pinned: PinnedTool | None = None,
     ) -> PolicyDecision:
-        """Decides on a call; the server's parameters tell what its paths may be relative to."""
+        """Decides on a call; the server's parameters tell what its paths may be relative to.
+
+        `pinned` is the tool as its registration pinned it, for rules with hints.
+        """
         started_in = str((server_params or {}).get("cwd") or "")
         directories = [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
-        call = ToolCall(server_name, tool_name, tool_args, directories)
+        call = ToolCall(server_name, tool_name, tool_args, directories, pinned)
         rule = self._first(call)
         effect, reason = (rule.effect, rule.source) if rule else (self._default, f"the default of {self._source}")
         can_be_remembered = self.untrusted is None and _is_plain(server_name) and _is_plain(tool_name)
@@ -168,7 +181,8 @@ class ApprovalPolicy:
 
     def decide_on(self, request: ApprovalRequest) -> PolicyDecision:
         """Decides on a call that waits for approval."""
-        return self.decide(request.server_name, request.tool_name, request.tool_args, request.server_params)
+        about = request.server_name, request.tool_name, request.tool_args, request.server_params
+        return self.decide(*about, request.pinned)
 
     def remember(self, decision: PolicyDecision, scope: Scope) -> None:
         """Allows calls like the one that required a request from now on, for its tool or its whole server.
@@ -186,7 +200,7 @@ class ApprovalPolicy:
             written = {**rule.written, **written}
         written["effect"] = "allow"
         # The effect comes last, so that a partly written rule is invalid.
-        written = {key: written[key] for key in ("server", "tool", "args", "effect") if key in written}
+        written = {key: written[key] for key in ("server", "tool", "hint", "args", "effect") if key in written}
         self._put(len(self._rules) if rule is None else self._rules.index(rule), written)
 
     def _put(self, place: int, written: Mapping[str, Any]) -> None:

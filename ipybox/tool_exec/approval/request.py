@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ipybox.audit.records import ApprovalDecision
 from ipybox.support.errors import ApprovalExpiredError
 from ipybox.support.printable import printable
+from ipybox.workspace.registrations import PinnedTool
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class ApprovalRequest:
         server_name: Name of the MCP server that provides the tool.
         tool_name: Name of the tool.
         server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
+        pinned: The tool as its registration pinned it, if the policy uses hints.
         output_mark: The sync marker in the kernel's output that ends the output before the call, or 0.
         id: A unique name for the request.
         created_at: When it was made, in UTC.
@@ -70,12 +72,14 @@ class ApprovalRequest:
         request_id: str | None = None,
         created_at: datetime | None = None,
         expires_at: datetime | None = None,
+        pinned: PinnedTool | None = None,
     ):
         self.kind: RequestKind = kind
         self.server_name = server_name
         self.tool_name = tool_name
         self._tool_args = tool_args
         self.server_params = server_params
+        self.pinned = pinned
         self.output_mark = output_mark
         self.id = request_id or uuid.uuid4().hex
         self.created_at = created_at or datetime.now(UTC)

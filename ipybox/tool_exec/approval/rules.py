@@ -5,6 +5,7 @@ rules:                        # the first rule that matches decides
   - effect: deny              # allow, ask or deny
     server: filesystem        # a name, or a list of names, with * and ?
     tool: [write_*, edit_*]
+    hint: destructive         # or read_only, idempotent or open_world, or a list
     args:                     # all must hold; a plain value means `const`
       path: {path: "secrets/**"}
       edits[].oldText: {pattern: "^import"}
@@ -35,6 +36,7 @@ from ipybox.tool_exec.approval.conditions import (
 from ipybox.tool_exec.approval.document import PolicyDocument
 from ipybox.tool_exec.approval.paths import PathGlob
 from ipybox.tool_exec.approval.patterns import Pattern, is_text, name_glob
+from ipybox.workspace.registrations import HINTS
 
 Effect = Literal["allow", "ask", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
@@ -43,7 +45,7 @@ EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 MAX_RULES = 200
 
 _POLICY_KEYS = ("default", "rules")
-_RULE_KEYS = ("effect", "server", "tool", "args")
+_RULE_KEYS = ("effect", "server", "tool", "hint", "args")
 _CONDITION_KEYS = ("const", "enum", "pattern", "path", *COMPARISONS, "default")
 #: Characters that are wildcards or separators elsewhere.
 _NOT_IN_NAMES = re.compile(r"[\s,;|\[\]{}()\\]|^$")
@@ -57,6 +59,7 @@ class ApprovalRule:
 
     Attributes:
         servers, tools: Patterns for their names; empty for all.
+        hints: Hints, of which one must apply to the tool; empty for all tools.
         written: The rule in the file, as plain data.
         source: File and line.
         start, end: The indexes in the text at which the rule's first line, and the line after it, start.
@@ -65,6 +68,7 @@ class ApprovalRule:
     effect: Effect
     servers: Sequence[Pattern]
     tools: Sequence[Pattern]
+    hints: Sequence[str]
     arguments: Sequence[Argument]
     written: Mapping[str, Any]
     source: str
@@ -76,12 +80,22 @@ class ApprovalRule:
         return (
             self._names(self.servers, call.server)
             and self._names(self.tools, call.tool)
+            and (not self.hints or self._is_enough([self._hinted(call)]))
             and all(self._is_enough(argument.judge(call)) for argument in self.arguments)
         )
 
     def uncertain_argument(self, call: ToolCall) -> str | None:
-        """Returns the name of an argument for which it is uncertain whether the rule matches; None without one."""
+        """Returns the name of an argument for which it is uncertain whether the rule matches; None without one.
+
+        The name is `hint` if that is true of the rule's hints.
+        """
+        if self.hints and self._hinted(call) is None:
+            return "hint"
         return next((each.name for each in self.arguments if True not in each.judge(call)), None)
+
+    def _hinted(self, call: ToolCall) -> bool | None:
+        answers = [call.has_hint(hint) for hint in self.hints]
+        return True if True in answers else None if None in answers else False
 
     def _is_enough(self, answers: Sequence[bool | None]) -> bool:
         if self.effect == "allow":
@@ -119,7 +133,7 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
     if "effect" not in keys:
         document.fail(node, f"a rule must have an 'effect': {', '.join(EFFECTS)}")
     if len(keys) == 1:
-        document.fail(node, "the rule matches nothing: add a server, a tool or args; server: '*' matches all calls")
+        document.fail(node, "the rule matches nothing: add a server, tool, hint or args; server: '*' matches all calls")
     start = document.text.rfind("\n", 0, node.start_mark.index) + 1
     if document.text[start : node.start_mark.index].strip(" \t") != "-":
         document.fail(node, "a rule must start on the same line as its '-'")
@@ -127,6 +141,7 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
         effect=_effect(document, keys["effect"], "'effect'"),
         servers=_names(document, keys.get("server"), "a server"),
         tools=_names(document, keys.get("tool"), "a tool"),
+        hints=_hints(document, keys.get("hint")),
         arguments=_arguments(document, keys.get("args"), workspace),
         written=document.plain(node),
         source=f"{document.source}:{node.start_mark.line + 1}",
@@ -150,6 +165,14 @@ def _names(document: PolicyDocument, node: yaml.Node | None, what: str) -> list[
         if _NOT_IN_NAMES.search(glob):
             document.fail(each, f"{what} must be a name, optionally with the wildcards * and ?, or a list of names")
     return [name_glob(glob) for _, glob in globs]
+
+
+def _hints(document: PolicyDocument, node: yaml.Node | None) -> list[str]:
+    known = [*HINTS.values()]
+    for each in [] if node is None else document.items(node):
+        if document.text_of(each, "a hint") not in known:
+            document.fail(each, f"a hint must be {', '.join(known[:-1])} or {known[-1]}, not {document.shown(each)}")
+    return [] if node is None else [document.text_of(each, "a hint") for each in document.items(node)]
 
 
 def _arguments(document: PolicyDocument, node: yaml.Node | None, workspace: Path) -> list[Argument]:

@@ -1,0 +1,98 @@
+"""Servers whose tools a person lets run without asking, on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ipybox.cli.tools import tools
+from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration, record_file
+from tests.workspace.trust.files import trust
+
+TOOLS = {
+    "search": PinnedTool("a", ("read_only",)),
+    "fetch\x1b": PinnedTool("b", ("read_only", "open_world")),
+    "delete": PinnedTool("c"),
+}
+
+
+def register(workspace: Path, seal: str = "seal") -> Path:
+    place = workspace / "mcptools" / "github"
+    place.mkdir(parents=True, exist_ok=True)
+    with locked_registration(place) as record:
+        record.write(b"", "", seal, {}, TOOLS, "npx server\x1b")
+    return record_file(place)
+
+
+@pytest.fixture
+def record(workspace: Path, state: Path) -> Path:
+    del state
+    return register(workspace)
+
+
+def unasked(record: Path) -> list[str]:
+    return Registration.read(record).unasked
+
+
+def test_a_person_sees_how_a_server_starts_and_which_tools_read(
+    workspace: Path, record: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert trust(workspace, yes=False) == 1  # there is no terminal
+    told = capsys.readouterr().out
+    assert told.splitlines()[:4] == [
+        "MCP server github, by its own word: 2 of 3 tools only read, 1 of them reaches the internet",
+        "  started as: npx server\\u001b",
+        "  only read: search",
+        "  also reach the internet, so calls still ask: fetch\\u001b",
+    ]
+    assert "add --yes" in told
+    assert unasked(record) == []
+
+
+def test_agreement_covers_the_tools_that_only_read_and_is_listed_and_revoked(
+    workspace: Path, record: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert trust(workspace) == 0
+    assert unasked(record) == ["search"]
+    assert trust(workspace, Path("github")) == 0
+    assert trust(workspace, listed=True) == 0
+    told = capsys.readouterr().out
+    assert "MCP server github is already trusted: 1 tools run without asking" in told
+    assert "MCP server github runs without asking: search" in told
+
+    assert trust(workspace, Path("github"), revoked=True) == 0
+    assert unasked(record) == []
+    assert Registration.read(record).undecided
+
+
+def test_files_and_servers_are_trusted_apart(workspace: Path, record: Path, file: Path):
+    assert trust(workspace, file) == 0
+    assert unasked(record) == []
+    assert trust(workspace, Path("github")) == 0
+    assert trust(workspace, file, revoked=True) == 0
+    assert unasked(record) == ["search"]
+
+
+def test_a_server_with_other_parameters_has_to_be_trusted_anew(workspace: Path, record: Path):
+    assert trust(workspace) == 0
+    register(workspace, "another seal")
+    assert unasked(record) == []
+
+
+def test_tools_lists_the_split(workspace: Path, record: Path, capsys: pytest.CaptureFixture[str]):
+    (workspace / "mcptools" / "github" / "search.py").write_text("def run(params): ...\n")
+    Registration.read(record).agree(["search", "delete"])
+    assert tools(workspace, (), as_json=False) == 0
+    assert "github: 2 of 3 tools only read, 1 of them reaches the internet, 2 run without asking" in (
+        capsys.readouterr().out
+    )
+
+
+def test_the_list_for_programs_names_servers_and_their_tools(
+    workspace: Path, record: Path, capsys: pytest.CaptureFixture[str]
+):
+    from ipybox.cli.trust import trust as command
+
+    Registration.read(record).agree(["search"])
+    assert command(workspace, (), profile="default", yes=False, listed=True, revoked=False, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out) == [{"server": "github", "tools": ["search"]}]
