@@ -51,7 +51,7 @@ def trust(
     if revoked:
         return _revoke(store, files, servers, everything=not name)
     asked = files or [workspace / each for each in _KNOWN if not name and os.path.lexists(workspace / each)]
-    reading = {each: record for each, record in servers.items() if record.offline}
+    reading = {each: record for each, record in servers.items() if record.offline and (name or record.undecided)}
     if not asked and not reading:
         say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
         return 0
@@ -94,7 +94,7 @@ def _revoke(store: TrustStore, files: Sequence[Path], servers: Mapping[str, Regi
 
 def _trust_server(name: str, record: Registration, yes: bool) -> int:
     unasked = record.offline
-    if not record.undecided:
+    if {*unasked} <= {*record.unasked}:
         say(f"MCP server {name} is already trusted: {len(record.unasked)} tools run without asking")
         return 0
     say(f"MCP server {name}, by its own word: {record.split}")
@@ -104,7 +104,7 @@ def _trust_server(name: str, record: Registration, yes: bool) -> int:
     question = f"ipybox can't check this. Run the {len(unasked)} that only read without asking, where a policy asks?"
     if not yes and not agreed(question, "not trusted"):
         return 1
-    record.agree(unasked)
+    record.agree([*unasked, *record.unasked])
     say(f"MCP server {name}: {len(unasked)} tools run without asking until they change")
     return 0
 

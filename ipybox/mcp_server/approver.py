@@ -88,7 +88,7 @@ class ElicitationApprover:
             approver = self.cell(ask, client, seconds=timeout, tell=tell)
             return await executor.run(Cell(code, Deadline(timeout), approver.decide, on_output))
 
-        ask = _form_sender(context)
+        ask = form_sender(context)
         if ask is None or context.session.can_send_request:
             return await execute(ask)
         if context.request_state is None:
@@ -245,7 +245,7 @@ class CellApprover:
         return min((seconds for seconds in (self._approver.timeout, left) if seconds is not None), default=None)
 
 
-def _form_sender(context: Context[Any, Any]) -> Ask | None:
+def form_sender(context: Context[Any, Any]) -> Ask | None:
     """Returns a function that shows a form to the client's user, or None if the client can't show forms."""
     elicitation = context.client_capabilities and context.client_capabilities.elicitation
     # A capability without modes, as in the first revision, includes forms.

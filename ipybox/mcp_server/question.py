@@ -140,7 +140,7 @@ class ShownCall:
         self._arguments = dict(call.arguments)
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
         self._title = f"Code calls {_name(call.server)}.{_name(call.tool)}"
-        self._head = f"Code calls {'.'.join(_cut_columns(_name(each), MAX_NAME) for each in (call.server, call.tool))}("
+        self._head = f"Code calls {'.'.join(cut_columns(_name(each), MAX_NAME) for each in (call.server, call.tool))}("
         if kind == "shell":
             self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
             self._head = f"{self._title} ("
@@ -168,7 +168,7 @@ class ShownCall:
         if len(pieces) * MIN_PIECE > room:
             pieces = [*pieces[:MANY], f"+{len(pieces) - 2 * MANY} more", *pieces[-MANY:]]
         width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
-        call = _wrapped(f"{self._head}{', '.join(_cut_columns(piece, width) for piece in pieces)})", left)
+        call = _wrapped(f"{self._head}{', '.join(cut_columns(piece, width) for piece in pieces)})", left)
         listing, half = self._listing, MAX_LINES // 2
         if (missing := len(listing) - MAX_LINES) > 0:
             listing = [*listing[:half], f"  [... {missing} lines not shown ...]", *listing[-half:]]
@@ -254,7 +254,7 @@ def _columns(text: str, most: int = 4 * COLUMNS) -> int:
     return sum(map(_width, text[: most + 1]))
 
 
-def _cut_columns(text: str, most: int) -> str:
+def cut_columns(text: str, most: int) -> str:
     """Returns a text, or its head and tail, in at most `most` columns."""
     if _columns(text, most) <= most:
         return text

@@ -143,6 +143,10 @@ class WorkspaceServices:
             self._audit = self.config.opened_audit_log()
         return self._audit
 
+    def asks_about_hints(self) -> bool:
+        """Returns whether approvals depend on what servers say about their tools; raises a PolicyError."""
+        return self._approve != "auto" and self._read_policy().uses_hints
+
     def _read_policy(self) -> "ApprovalPolicy":
         from ipybox.tool_exec.approval.policy import WRITES, ApprovalPolicy  # late, because `auto` needs none
 

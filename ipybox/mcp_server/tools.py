@@ -33,6 +33,7 @@ from ipybox.support.printable import printable
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_apigen import ToolModules
+    from ipybox.mcp_server.agreement import Agreements
 
 #: The workspace directory for generated tool APIs.
 TOOLS_DIR = "mcptools"
@@ -57,6 +58,7 @@ class ToolHandlers:
     ):
         self._services = services
         self._registrations = ServerRegistrar(self._generate)
+        self._agreements: Agreements | None = None
         outputs = OutputStore(services.config.workspace)
         self._results = ToolResultBuilder(outputs, images)
         self._resources = resources
@@ -96,11 +98,14 @@ class ToolHandlers:
             async with progress_of(context) as progress:
                 note_line: Callable[[str], None] = (lambda _: None) if progress is None else progress.note_line
                 modules = await self._registrations.register(server_name, server_params, context, note_line)
+            if isinstance(modules, InputRequiredResult):
+                return modules
+            split = await self._split(modules, context)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
-        if isinstance(modules, InputRequiredResult):
-            return modules
-        return _success("\n".join(_registered(modules, f"{TOOLS_DIR}/{modules.server_name}")))
+        if isinstance(split, InputRequiredResult):
+            return split
+        return _success("\n".join([*split, *_registered(modules, f"{TOOLS_DIR}/{modules.server_name}")]))
 
     async def execute_ipython_cell(
         self,
@@ -185,6 +190,20 @@ class ToolHandlers:
     def _client(self, ctx: ServerRequestContext[Any, Any]) -> ClientTraits:
         client = traits_of(ctx)
         return replace(client, reads_resources=True) if self._resources else client
+
+    async def _split(
+        self, modules: "ToolModules", context: mcpserver.Context[Any, Any]
+    ) -> list[str] | InputRequiredResult:
+        """Returns a line on which tools run without asking, if that depends on hints, or a form that asks the user."""
+        if not self._services.asks_about_hints():
+            return []
+        from ipybox.mcp_server.agreement import Agreements  # late, because only such policies need it
+
+        self._agreements = self._agreements or Agreements()
+        record = await self._agreements.decide(modules.server_name, modules.registration, context)
+        if isinstance(record, InputRequiredResult):
+            return record
+        return [f"{record.split}; {len(record.unasked)} run without asking"]
 
     async def _generate(
         self, server_name: str, server_params: dict[str, Any], sign_in: SignIn, on_progress: Callable[[str], None]

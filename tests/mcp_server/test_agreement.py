@@ -1,0 +1,181 @@
+"""`--approve writes`: a person agrees to a server's reading tools once, and is asked again about whatever changes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_types import ElicitResult
+
+from ipybox.code_exec import ExecutorConfig
+from ipybox.mcp_server import MCPServer, approver
+from ipybox.tool_exec.approval.policy import ApprovalPolicy
+from ipybox.workspace.registrations import Registration, record_file
+from tests import servers
+from tests.conftest import Mode
+from tests.mcp_server.in_process import connected
+from tests.mcp_server.test_approver import Era, User, run
+
+READS, FETCHES = {"readOnlyHint": True, "openWorldHint": False}, {"readOnlyHint": True}
+DECLINE = ElicitResult(action="decline")
+THE_ONE = "the 1 that only read"
+PLACE = Path("mcptools", "scripted")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(approver, "READING_TIME", 0)
+    (tmp_path / "workspace").mkdir()
+    return tmp_path / "workspace"
+
+
+@pytest.fixture(params=["legacy", "auto"])
+def era(request: pytest.FixtureRequest) -> Era:
+    return request.param
+
+
+class Server:
+    """A server whose tools a test can change."""
+
+    def __init__(self, directory: Path):
+        self._file = directory / "tools.json"
+        self.params = servers.scripted("--tools", str(self._file))
+        self.lists(echo=READS, env=FETCHES, pid=None)
+
+    def lists(self, **hints: Any) -> None:
+        tools = [{"name": name, "inputSchema": {"type": "object"}, "annotations": each} for name, each in hints.items()]
+        self._file.write_text(json.dumps(tools))
+
+    async def register(self, client: Client, *flags: str) -> str:
+        params = {**self.params, "args": [*self.params["args"], *flags]}
+        result = await client.call_tool("register_mcp_server", {"server_name": "scripted", "server_params": params})
+        return result.content[0].text  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path)
+
+
+def serving(workspace: Path, user: User | None, era: Era = "legacy", approve: Any = "writes", **options: Any) -> Any:
+    server = MCPServer(ExecutorConfig(working_dir=workspace, **options), approve=approve)
+    return connected(server, elicitation_callback=user, mode=era)
+
+
+def chosen(choice: str) -> ElicitResult:
+    return ElicitResult(action="accept", content={"unasked": choice})
+
+
+def named(names: str) -> ElicitResult:
+    return ElicitResult(action="accept", content={"tools": names})
+
+
+def unasked(workspace: Path) -> dict[str, bool | None]:
+    record = Registration.read(record_file(workspace.resolve() / PLACE))
+    return {name: tool.unasked for name, tool in record.tools.items()}
+
+
+def calling(tool: str, **arguments: Any) -> str:
+    return f"from mcptools.scripted import CLIENT; print('ran', CLIENT.run_sync({tool!r}, {arguments!r}))"
+
+
+async def test_one_answer_lets_reads_run_until_the_server_changes(
+    workspace: Path, server: Server, mode: Mode, era: Era
+):
+    user = User(chosen(THE_ONE))
+    async with serving(workspace, user, era, sandbox=mode.sandbox) as client:
+        told = await server.register(client)
+        assert told.startswith("2 of 3 tools only read, 1 of them reaches the internet; 1 run without asking\n")
+        assert [form.message.splitlines()[::2] for form in user.forms] == [
+            [
+                "MCP server scripted: run tools that only read without asking?",
+                "It says: 2 of 3 tools only read, 1 of them reaches the internet.",
+            ]
+        ]
+
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        user.answers += [DECLINE, DECLINE]
+        assert "call to scripted.env was rejected: the user declined it" in await run(client, calling("env"))
+        assert "call to scripted.pid was rejected: the user declined it" in await run(client, calling("pid"))
+        # The server admits that the tool writes.
+        server.lists(echo={"readOnlyHint": False}, env=FETCHES, pid=None)
+        told = await server.register(client)
+        assert "changed: echo (read before you trust)" in told
+        assert "1 of 3 tools only read, 1 of them reaches the internet; 0 run without asking" in told
+        user.answers += [DECLINE]
+        assert "call to scripted.echo was rejected: the user declined it" in await run(client, calling("echo"))
+        assert user.answers == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([chosen(THE_ONE)], [True, False, False], id="those-that-read"),
+        pytest.param([chosen("none")], [False] * 3, id="none"),
+        pytest.param([chosen("choose"), named("e*, pid")], [True, True, True], id="chosen"),
+        pytest.param([chosen("choose"), named("ech")], [False] * 3, id="chosen-by-a-name-of-nothing"),
+        pytest.param([chosen("choose"), named("")], [False] * 3, id="chosen-nothing"),
+        pytest.param([chosen("choose"), DECLINE], [None] * 3, id="chosen-not"),
+        pytest.param([DECLINE], [None] * 3, id="declined"),
+        pytest.param([ElicitResult(action="cancel")], [None] * 3, id="dismissed"),
+        pytest.param([ElicitResult(action="accept", content={})], [None] * 3, id="accepted-empty"),
+        pytest.param([chosen("the 2 that only read")], [None] * 3, id="a-choice-that-was-not-offered"),
+        pytest.param([named("*")], [None] * 3, id="the-second-form-first"),
+    ],
+)
+async def test_only_a_choice_agrees(
+    workspace: Path, server: Server, era: Era, answers: list[ElicitResult], expected: list[bool | None]
+):
+    user = User(*answers)
+    async with serving(workspace, user, era) as client:
+        await server.register(client)
+    assert (user.answers, [*unasked(workspace).values()]) == ([], expected)
+
+
+async def test_a_client_that_answers_at_once_agrees_to_nothing(
+    workspace: Path, server: Server, era: Era, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(approver, "READING_TIME", 1e9)
+    async with serving(workspace, User(chosen(THE_ONE)), era) as client:
+        assert "0 run without asking" in await server.register(client)
+    assert {*unasked(workspace).values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("approve", "asked"),
+    [
+        pytest.param("writes", 1, id="writes"),
+        pytest.param("ask", 0, id="ask"),
+        pytest.param("auto", 0, id="auto"),
+        pytest.param(lambda: ApprovalPolicy("rules:\n- {effect: allow, hint: read_only}\n"), 1, id="rules-with-hints"),
+        pytest.param(lambda: ApprovalPolicy("rules:\n- {effect: allow, tool: echo}\n"), 0, id="other-rules"),
+    ],
+)
+async def test_a_person_is_asked_only_where_hints_matter(workspace: Path, server: Server, approve: Any, asked: int):
+    user = User(*[chosen("none")] * asked)
+    async with serving(workspace, user, approve=approve) as client:
+        told = await server.register(client)
+    assert (len(user.forms), "only read" in told) == (asked, bool(asked))
+
+
+async def test_without_forms_only_earlier_agreement_counts(workspace: Path, server: Server):
+    async with serving(workspace, None) as client:
+        assert "0 run without asking" in await server.register(client)
+        Registration.read(record_file(workspace.resolve() / PLACE)).agree(["echo"])
+        assert "1 run without asking" in await server.register(client)
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        assert "call to scripted.pid was rejected: this client can't ask" in await run(client, calling("pid"))
+
+
+async def test_decisions_lapse_with_other_parameters_and_not_otherwise(workspace: Path, server: Server):
+    user = User(chosen("none"))
+    async with serving(workspace, user) as client:
+        await server.register(client)
+        await server.register(client)
+        assert len(user.forms) == 1
+        user.answers.append(chosen(THE_ONE))
+        await server.register(client, "--noisy")
+    assert len(user.forms) == 2
+    assert f"| {server.params['command']}" in user.forms[1].message
