@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipybox.mcp_apigen import generate_mcp_sources
     from ipybox.support.errors import CodeExecutionError
     from ipybox.support.outputs import Clear, Display, Result, Stream
-    from ipybox.tool_exec.approval.request import ApprovalRequest
+    from ipybox.tool_exec.approval.request import ApprovalRequest, accepts_batches
 
 __all__ = [
     "ApprovalRequest",
@@ -33,6 +33,7 @@ __all__ = [
     "Executor",
     "Result",
     "Stream",
+    "accepts_batches",
     "generate_mcp_sources",
 ]
 
@@ -49,6 +50,7 @@ __getattr__, __dir__ = lazy_exports(
         "Executor": "ipybox.code_exec.sync",
         "Result": "ipybox.support.outputs",
         "Stream": "ipybox.support.outputs",
+        "accepts_batches": "ipybox.tool_exec.approval.request",
         "generate_mcp_sources": "ipybox.mcp_apigen",
     },
 )

@@ -55,6 +55,8 @@ def call(id_: Any, name: str, args: dict[str, Any]) -> None:
             send({"id": id_, "result": text(args["text"])})
         case "record":
             log(f"call {args['text']}")
+            if args.get("dies"):
+                os._exit(1)
             send({"id": id_, "result": text(args["text"])})
         case "pid":
             send({"id": id_, "result": text(str(os.getpid()))})

@@ -48,6 +48,7 @@ def test_exported_names_are_these():
         "Executor",
         "Result",
         "Stream",
+        "accepts_batches",
         "generate_mcp_sources",
     ]
 

@@ -144,10 +144,11 @@ class SessionRecorder:
         server_params: Mapping[str, Any],
         *,
         large: bool = False,
+        batch_id: str | None = None,
     ) -> AsyncGenerator[ToolCallRecord]:
         """Records the tool call that is made in the context, whatever its outcome; its span is current there.
 
-        `large` arguments are processed in a thread.
+        `large` arguments are processed in a thread. `batch_id` is the same for all calls of a batch.
         """
         call = ToolCallRecord(self._ids, server_name, tool_name, self._cell)
         try:
@@ -156,7 +157,7 @@ class SessionRecorder:
                     self._audit.add_placeholder_secrets(server_params)
                 described = server_name, tool_name, arguments
                 fields = await asyncio.to_thread(self._described, *described) if large else self._described(*described)
-                call.described = {"tool_call_id": call.id, **fields}
+                call.described = {"tool_call_id": call.id, **({"batch_id": batch_id} if batch_id else {}), **fields}
                 yield call
         except BaseException as exc:
             call.fail(type(exc).__name__, outcome="cancelled")

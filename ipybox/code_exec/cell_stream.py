@@ -5,7 +5,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipybox.code_exec.cell_runner import Cell, CellRunner, encode_inputs
 from ipybox.code_exec.lifecycle import KernelLifecycle
@@ -14,9 +14,7 @@ from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline
 from ipybox.support.outputs import Clear, Display, Stream
-
-if TYPE_CHECKING:
-    from ipybox.tool_exec.approval.request import ApprovalRequest
+from ipybox.tool_exec.approval.request import ApprovalRequest, accepts_batches
 
 #: Maximum characters of output that wait for a stream's consumer. Further output is dropped from the stream, but not
 #: from the result. A display counts for at least the size of its message.
@@ -31,20 +29,22 @@ async def stream_cell(
     chunks: bool,
     variables: Mapping[str, Any] | None,
     env: Mapping[str, str] | None,
-) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
+    batches: bool,
+) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult]:
     """Runs a cell and yields its events; arguments and errors are those of `CodeExecutor.stream`."""
     kernel.check_running()
     events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
     events = BoundedQueue(MAX_WAITING_CHUNKS)
 
-    async def offer(request: "ApprovalRequest") -> None:
+    async def offer(request: ApprovalRequest) -> None:
         if chunks and kernel.client is not None:
             await kernel.client.remote_kernel.channels.wait_for_marker(request.output_mark)
         events.put(request)
 
     deadline = Deadline(timeout)
     inputs = await encode_inputs(variables, env)
-    cell = Cell(code, deadline, offer, events.put_or_drop if chunks else None, inputs)
+    approver = accepts_batches(offer) if batches else offer
+    cell = Cell(code, deadline, approver, events.put_or_drop if chunks else None, inputs)
 
     async def run() -> None:
         events.put(await runner.run(cell))

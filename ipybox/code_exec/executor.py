@@ -45,7 +45,7 @@ class ExecutorStatus:
         busy: Whether code is being executed, including while a tool call waits for a decision.
         node: The machine on which an engine runs, or last ran, the kernel; None without an engine.
         waits_for: What a start or the replacement of a lost node waits for, such as `the scheduler: job 17, PENDING
-            (Resources)`; empty if it does not wait.
+            (Resources)`, or what a batch of calls has done; empty if neither waits.
     """
 
     busy: bool
@@ -277,6 +277,7 @@ class CodeExecutor:
         *,
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        batches: bool = False,
     ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
         """Executes code; yields each tool call that no policy decides on for approval, and finally the result.
 
@@ -292,13 +293,15 @@ class CodeExecutor:
                 more than 64 Mi characters behind, chunks are dropped, each time with a notice.
             variables: As for `execute`.
             env: As for `execute`.
+            batches: Whether a batch (`run_many`) is yielded as one request, see `ApprovalRequest.calls`; otherwise,
+                each of its calls is.
 
         Raises:
             CodeExecutionError: As `execute`. Tool calls that fail, are rejected or expire raise in the code, which may
                 handle that.
             AuditError, ExecutionCancelledError, RuntimeError, TimeoutError, ValueError, VariableError: As `execute`.
         """
-        return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env)
+        return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env, batches)
 
     def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.

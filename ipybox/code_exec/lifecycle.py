@@ -72,8 +72,8 @@ class KernelLifecycle:
 
     @property
     def waits_for(self) -> str:
-        """What the gateway of an engine waits for; empty if it does not wait."""
-        return self._gateways.gateway.waits_for
+        """What the gateway of an engine or a batch of calls waits for; empty if neither waits."""
+        return self._gateways.gateway.waits_for or next(iter(self._caller.batches.values()), "")
 
     def check_running(self) -> None:
         """Raises a RuntimeError if the executor is not running, or belongs to another event loop."""

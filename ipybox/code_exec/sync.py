@@ -23,7 +23,7 @@ from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.shared_runtime import FORKED
 from ipybox.support.daemon_thread import in_daemon_thread, start_daemon_thread
-from ipybox.tool_exec.approval.request import ask
+from ipybox.tool_exec.approval.request import accepts_batches, ask, knows_batches
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -153,7 +153,8 @@ class Executor:
         """
         portal = self._running()
         decide = self._executor.default_approver if approver is None else _decide_by(approver)
-        items = self._executor.stream(code, timeout, chunks=True, variables=variables, env=env)
+        batches = knows_batches(decide)
+        items = self._executor.stream(code, timeout, chunks=True, variables=variables, env=env, batches=batches)
         try:
             while (item := portal.call(lambda: anext(items, None))) is not None:
                 if isinstance(item, CodeExecutionChunk | CodeExecutionResult):
@@ -366,4 +367,4 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
         else:
             await request.reject()
 
-    return decide
+    return accepts_batches(decide) if knows_batches(approver) else decide

@@ -103,8 +103,9 @@ def _start(node: ast.stmt) -> tuple[int, int]:
 
 def _is_private(node: ast.Assign | ast.AnnAssign) -> bool:
     target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-    # The example already shows `run_async`.
-    return isinstance(target, ast.Name) and (target.id.startswith("_") or target.id == "run_async")
+    name = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+    # The example already shows `run`, and the skill names its variants.
+    return isinstance(name, ast.Name) and (name.id.startswith("_") or name.id in ("run_async", "run_many"))
 
 
 def _name(decorator: ast.expr) -> str:

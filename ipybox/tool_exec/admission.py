@@ -9,11 +9,9 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 from ipybox.support.sizes import format_bytes
-
-#: Maximum bytes of a request, which contains the arguments of one tool call.
-MAX_REQUEST_BYTES = 64 << 20
 
 #: Seconds for a whole request to arrive once the server starts reading it.
 BODY_TIMEOUT = 60.0

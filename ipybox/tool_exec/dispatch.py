@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import ToolCallRecord
 from ipybox.guest.tools.protocol import RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
-from ipybox.tool_exec.approval.request import NoDecision, RequestKind
+from ipybox.tool_exec.approval.request import ApprovalDecision, NoDecision, RequestKind
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
@@ -44,6 +45,8 @@ class ToolCaller:
     functions: "FunctionTools | None" = None
     #: The registrations of its MCP servers; without them, every call counts as one that may write.
     registrations: "SealVerifier | None" = None
+    #: What its running batches have done, for people.
+    batches: "dict[str, str]" = field(default_factory=dict[str, str])
 
     def may_write(self, call: RunRequest) -> bool:
         """Returns whether a call may write: unless its tool was registered as one that only reads."""
@@ -73,16 +76,19 @@ async def run_call(
     *,
     kind: RequestKind = "tool",
     large: bool = False,
+    batch_id: str | None = None,
+    decided: ApprovalDecision | None = None,
 ) -> RunReply:
-    """Asks for approval of a call, runs it, and returns the reply or error for the kernel.
+    """Asks for approval of a call unless it was decided, runs it, and returns the reply or error for the kernel.
 
     `large` arguments are recorded in a thread, outside the event loop.
     """
-    server_name, tool_name, params = call["server_name"], call["tool_name"], call["server_params"]
-    async with caller.recorder.tool_call(server_name, tool_name, call["tool_args"], params, large=large) as recorded:
-        refusal = await _rejection_reason(call, caller, recorded, kind)
+    async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
+        if decided is None:
+            decided = await caller.approvals.decide(call, kind)
+        refusal = await _rejection_reason(decided, caller, recorded)
         if refusal is not None:
-            what = "the shell command" if kind == "shell" else f"call to {server_name}.{tool_name}"
+            what = "the shell command" if kind == "shell" else f"call to {call['server_name']}.{call['tool_name']}"
             return RunReply(error=f"{what} was {refusal}")
         try:
             reply = await perform(call, caller)
@@ -100,11 +106,21 @@ async def run_call(
         return reply
 
 
-async def _rejection_reason(
-    call: RunRequest, caller: ToolCaller, recorded: ToolCallRecord, kind: RequestKind
-) -> str | None:
+async def record_as_not_made(call: RunRequest, caller: ToolCaller, *, large: bool, batch_id: str) -> None:
+    """Records a call that was not made, because its batch was cancelled."""
+    async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
+        recorded.fail("CancelledError", "the batch was cancelled before this call", outcome="cancelled")
+
+
+def _recorded(
+    call: RunRequest, caller: ToolCaller, *, large: bool, batch_id: str | None
+) -> AbstractAsyncContextManager[ToolCallRecord]:
+    tool = call["server_name"], call["tool_name"]
+    return caller.recorder.tool_call(*tool, call["tool_args"], call["server_params"], large=large, batch_id=batch_id)
+
+
+async def _rejection_reason(decided: ApprovalDecision, caller: ToolCaller, recorded: ToolCallRecord) -> str | None:
     """Returns why a call was rejected, or None if it was accepted; records the decision."""
-    decided = await caller.approvals.decide(call, kind)
     refusal = "not approved" if isinstance(decided, NoDecision) else "rejected"
     if decided.reason is not None:
         refusal = f"{refusal}: {decided.reason}"
@@ -114,6 +130,14 @@ async def _rejection_reason(
         recorded.fail("AuditError", str(exc), outcome="rejected")
         return f"not made: {exc}"
     return None if decided.accepted else refusal
+
+
+def encoded(reply: RunReply) -> bytes:
+    """Returns a reply as JSON."""
+    from pydantic_core import to_json  # not at startup; a tool call imports it anyway
+
+    # Several times faster than Python's encoder, which would block the event loop on results of many megabytes.
+    return to_json(reply)
 
 
 def _reply(result: "ToolResult", name: str) -> RunReply:

@@ -101,7 +101,8 @@ class HTTPAPI(web.Server):
         if not found:
             return web.json_response(RunReply(error="the request's token is missing or wrong"), status=401)
         if not self._admit(request.protocol, found[0]):
-            error = RunReply(error="the kernel has too many open connections to the tool server")
+            problem = "the kernel has too many open connections to the tool server: use run_many for concurrent calls"
+            error = RunReply(error=problem)
             return web.json_response(error, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Connection": "close"})
         handler = self._handlers.get((request.method, request.path))
         if handler is None:

@@ -2,28 +2,33 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from aiohttp import web
 
 from ipybox.guest.tools.protocol import (
     INSTALL_PATH,
     MAX_PACKAGE_NAME,
+    MAX_REQUEST_BYTES,
     MODELS_PATH,
+    RUN_MANY_PATH,
     RUN_PATH,
     SHELL_PATH,
     ModelsReply,
+    RunManyRequest,
     RunReply,
     RunRequest,
     is_install_request,
+    is_run_many_request,
     is_run_request,
     is_shell_request,
 )
-from ipybox.tool_exec.admission import MAX_REQUEST_BYTES, ByteBudget, DeniedError, read_body, read_json
-from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, run_call
+from ipybox.tool_exec.admission import ByteBudget, DeniedError, read_body, read_json
+from ipybox.tool_exec.batch import run_batch
+from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, encoded, run_call
 from ipybox.tool_exec.http_api import Handler
 from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
@@ -39,6 +44,8 @@ MAX_SHELL_BYTES = 4 << 20
 
 #: The server name of ipybox's own tools in approvals and the audit log.
 IPYBOX_SERVER = "ipybox"
+
+CallsT = TypeVar("CallsT", RunRequest, RunManyRequest)
 
 INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
@@ -63,28 +70,46 @@ class KernelRequests:
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
         """The handlers, by method and path."""
         return {
-            ("POST", RUN_PATH): self.run,
+            **self.of_tools,
             ("POST", INSTALL_PATH): self._install,
             ("POST", SHELL_PATH): self._shell,
             ("POST", MODELS_PATH): self._infer_models,
         }
 
-    async def run(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
-        """Calls a tool."""
+    @property
+    def of_tools(self) -> Mapping[tuple[str, str], Handler]:
+        """The handlers of tool calls, by method and path."""
+        return {("POST", RUN_PATH): self._run, ("POST", RUN_MANY_PATH): self._run_many}
+
+    async def _run(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
+        async with self._received(request, caller, is_run_request) as (call, large):
+            reply = await run_call(call, caller, large=large)
+        return web.Response(body=encoded(reply), content_type="application/json")
+
+    async def _run_many(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
+        async with self._received(request, caller, is_run_many_request) as (batch, large):
+            replies = await run_batch(batch, caller, large=large)
+        return web.Response(body=b'{"replies":[%b]}' % b",".join(replies), content_type="application/json")
+
+    @asynccontextmanager
+    async def _received(
+        self, request: web.BaseRequest, caller: ToolCaller, is_valid: Callable[[object], TypeGuard[CallsT]]
+    ) -> AsyncGenerator[tuple[CallsT, bool]]:
+        """Yields the tool calls in a request, and whether their arguments are large.
+
+        Raises:
+            DeniedError: If they are invalid, or their server is not registered.
+        """
         size = request.content_length or 0
         large = size > LARGE_REQUEST_BYTES
         async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
-            call = await read_json(request)
-            if not is_run_request(call):
+            calls = await read_json(request)
+            if not is_valid(calls):
                 raise DeniedError(HTTPStatus.BAD_REQUEST, "not a tool call: see ipybox.guest.tools.protocol")
-            self._check_parameters(call, caller)
-            reply = await run_call(call, caller, large=large)
-        from pydantic_core import to_json  # not at startup; a tool call imports it anyway
+            self._check_parameters(calls, caller)
+            yield calls, large
 
-        # Several times faster than Python's encoder, which would block the event loop on results of many megabytes.
-        return web.Response(body=to_json(reply), content_type="application/json")
-
-    def _check_parameters(self, call: RunRequest, caller: ToolCaller) -> None:
+    def _check_parameters(self, call: RunRequest | RunManyRequest, caller: ToolCaller) -> None:
         """Raises a DeniedError unless the server parameters of a call are registered."""
         name, params = call["server_name"], call["server_params"]
         if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:

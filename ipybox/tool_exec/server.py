@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Self
 from aiohttp import web
 
 from ipybox.audit.recorder import SessionRecorder
-from ipybox.guest.tools.protocol import APPROVAL_PATH, RESET_PATH, RUN_PATH, STATUS_PATH, RunReply
+from ipybox.guest.tools.protocol import APPROVAL_PATH, MAX_REQUEST_BYTES, RESET_PATH, STATUS_PATH, RunReply
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.listen import listen
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token, publish_token
-from ipybox.tool_exec.admission import MAX_REQUEST_BYTES
 from ipybox.tool_exec.approval.protocol import OTHER_CLIENT
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
@@ -183,7 +182,7 @@ class ToolServer:
         self._kernel_api = _runner(HTTPAPI(self._callers, self._kernel_requests.handlers))
         await self._kernel_api.setup()
         handlers = {
-            ("POST", RUN_PATH): KernelRequests().run,  # needs no seal
+            **KernelRequests().of_tools,  # need no seal
             ("PUT", RESET_PATH): self._reset,
             ("GET", STATUS_PATH): self._status,
             ("GET", APPROVAL_PATH): self._approval,

@@ -18,6 +18,7 @@ import pytest
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, Executor
 from ipybox.code_exec.sync import Portal
 from ipybox.errors import ExecutionCancelledError, ExecutionTimeoutError
+from ipybox.tool_exec.approval.request import accepts_batches
 from tests import servers
 from tests.conftest import Mode
 from tests.servers import WAIT
@@ -68,6 +69,25 @@ def test_a_closed_stream_interrupts_the_code(executor: Executor):
     next(items)
     items.close()
     assert executor.run("state", timeout=WAIT).text == "1"
+
+
+def test_a_plain_function_accepts_batches(tmp_path: Path, mode: Mode):
+    seen: list[list[dict[str, Any]]] = []
+
+    @accepts_batches
+    def approver(request: ApprovalRequest) -> bool:
+        seen.append(request.calls)
+        return True
+
+    def put(text: str) -> str:
+        return text
+
+    code = "from mcptools.app import put; print(*put.run_many([put.Params(text=text) for text in 'ab']))"
+    with Executor(working_dir=tmp_path, sandbox=mode.sandbox, tools=[put], approver=approver) as executor:
+        assert executor.run(code).text == "a b"
+        results = [each for each in executor.stream(code) if isinstance(each, CodeExecutionResult)]
+        assert [each.text for each in results] == ["a b"]
+    assert seen == [[{"text": "a"}, {"text": "b"}]] * 2
 
 
 def test_functions_of_the_application_are_tools(tmp_path: Path, mode: Mode):

@@ -88,7 +88,7 @@ TRUSTED = {
     "tool_exec/approval/client:ApprovalClient._read": "the tool server that the application has connected to",
     "tool_exec/approval/conditions:ToolCall.readings": "paths of at most 1,000 characters",
     "tool_exec/approval/policy": "a file of limited size, parsed by `PolicyDocument`",
-    "tool_exec/approval/request:ApprovalRequest.tool_args": "arguments that were parsed",
+    "tool_exec/approval/request:ApprovalRequest.calls": "arguments that were parsed",
     "tool_exec/approval/server:ApprovalChannel._receive": "the application, by its token; a frame has at most 64 MiB",
     "tool_exec/function_tools": "arguments that were parsed, and results of the application",
     "tool_exec/infer_models:main": "a process of its own, with limits",

@@ -17,6 +17,7 @@ _BASES = {"CheckedInput", "Input", "Output"}
 _GENERIC = {"list", "dict", "Exact"}
 _SCALARS = {"str", "int", "float", "bool", "Any", "SafeInteger"}
 _CHECKS = {"Field", "Among"}
+_VARIANTS = {"run_async = run.aio", "run_many, run_many_async = (run.many, run.many_async)"}
 
 
 # Plain words: comments that type checkers, linters or formatters obey have such marks, or begin with such words.
@@ -66,7 +67,7 @@ class Module:
                 if call.keywords or len(call.args) != 2 or ast.unparse(call.args[0]) != repr(name):
                     _refuse(node)
                 _literal(call.args[1])
-            case ast.Assign() if ast.unparse(node) == "run_async = run.aio":
+            case ast.Assign() if ast.unparse(node) in _VARIANTS:
                 pass
             case ast.ClassDef(bases=[ast.Name(id=base)], decorator_list=[]) if base in _BASES:
                 self._keywords(node.keywords)

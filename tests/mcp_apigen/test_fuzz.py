@@ -126,6 +126,7 @@ def test_hook_refuses_what_is_not_the_packages_own(action: str, tmp_path: Path) 
         (" ...\n", " evil()\n"),
         ("@CLIENT.tool", "@evil\n@CLIENT.tool"),
         ("run_async = run.aio", "run_async = evil"),
+        ("run.many_async", "evil()"),
     ],
 )
 def test_source_that_does_more_is_refused(good: str, bad: str) -> None:

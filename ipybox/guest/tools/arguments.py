@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ipybox.support.value_text import SEND_TEXT, Place, place_text, type_name
+
+T = TypeVar("T")
 
 # By the dtype kind of a scalar. Durations are missing, because they have no unit as text.
 _NUMPY: dict[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": float, "M": str}
@@ -28,16 +30,16 @@ class ArgumentError(ValueError):
         self.problem = problem
 
 
-def as_json(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments as JSON; converts models, dataclasses, sets, dates, paths, enums and others.
+def as_json(arguments: T, place: Place = ()) -> T:
+    """Returns the arguments at a place as JSON; converts models, dataclasses, sets, dates, paths, enums and others.
 
     Raises:
         ArgumentError: If a value can't be converted.
     """
     try:
-        return _json(arguments, ())
+        return _json(arguments, place)
     except RecursionError:
-        raise ArgumentError((), None, "are nested too deeply, or contain themselves") from None
+        raise ArgumentError(place, None, "are nested too deeply, or contain themselves") from None
 
 
 def _json(value: Any, place: Place) -> Any:

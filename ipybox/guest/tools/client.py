@@ -14,14 +14,19 @@ from ipybox.guest.tools.content import render, show_beside_structured
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import (
     DEFAULT_PORT,
+    MAX_CALLS,
+    MAX_CONCURRENCY,
+    MAX_REQUEST_BYTES,
     MODELS_PATH,
     RESET_PATH,
+    RUN_MANY_PATH,
     RUN_PATH,
     TOKEN_VARIABLE,
+    RunManyReply,
     RunReply,
-    RunRequest,
 )
 from ipybox.support.errors import ToolRunnerError
+from ipybox.support.sizes import format_bytes
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.tool import Tool
@@ -104,49 +109,85 @@ class ToolRunner:
 
     def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
         """Runs a tool and returns its text, blocking. Raises what `run` raises."""
-        return _text(self._reply_sync(tool_name, tool_args), tool_name)
+        return text_in(self._reply_sync(tool_name, tool_args), tool_name)
 
     def run_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
         """Runs a tool and returns its structured content, blocking. Raises what `run` raises."""
-        return _structured(self._reply_sync(tool_name, tool_args), tool_name)
+        return structured_in(self._reply_sync(tool_name, tool_args), tool_name)
 
     async def arun_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
         """Like `run_text`, but doesn't block."""
-        return _text(await self._reply(tool_name, tool_args), tool_name)
+        return text_in(await self._reply(tool_name, tool_args), tool_name)
 
     async def arun_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
         """Like `run_structured`, but doesn't block."""
-        return _structured(await self._reply(tool_name, tool_args), tool_name)
+        return structured_in(await self._reply(tool_name, tool_args), tool_name)
+
+    def run_many(
+        self, tool_name: str, params_list: list[dict[str, Any]], concurrency: int | None = None
+    ) -> list[RunReply]:
+        """Makes calls of one tool, decided on together, and returns their outcomes in order, blocking.
+
+        Raises:
+            ToolRunnerError: If no call was made, or the tool server's answer doesn't arrive.
+            ValueError: If `concurrency` is out of range.
+        """
+        return _replies(self._post_sync(RUN_MANY_PATH, self._encoded_many(tool_name, params_list, concurrency)))
+
+    async def arun_many(
+        self, tool_name: str, params_list: list[dict[str, Any]], concurrency: int | None = None
+    ) -> list[RunReply]:
+        """Like `run_many`, but doesn't block."""
+        return _replies(await self._post(RUN_MANY_PATH, self._encoded_many(tool_name, params_list, concurrency)))
 
     async def reset(self) -> None:
         """Like the function `reset`; an executor's tool server refuses it from kernels."""
         await reset(self._address.host, self._address.port, token=self._address.token)
 
     async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
-        with _reaching(self._address):
-            answer = await self._pool.request_async("POST", RUN_PATH, self._encoded(tool_name, tool_args))
-        return _decoded(*answer, tool_name)
+        return checked(await self._post(RUN_PATH, self._encoded(tool_name, "tool_args", tool_args)), tool_name)
 
     def _reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
-        with _reaching(self._address):
-            answer = self._pool.request("POST", RUN_PATH, self._encoded(tool_name, tool_args))
-        return _decoded(*answer, tool_name)
+        return checked(self._post_sync(RUN_PATH, self._encoded(tool_name, "tool_args", tool_args)), tool_name)
 
-    def _encoded(self, tool_name: str, tool_args: dict[str, Any]) -> bytes:
-        request: RunRequest = {
+    async def _post(self, path: str, body: bytes) -> Any:
+        with _reaching(self._address):
+            answer = await self._pool.request_async("POST", path, body)
+        return _decoded(*answer)
+
+    def _post_sync(self, path: str, body: bytes) -> Any:
+        with _reaching(self._address):
+            answer = self._pool.request("POST", path, body)
+        return _decoded(*answer)
+
+    def _encoded_many(self, tool_name: str, params_list: list[dict[str, Any]], concurrency: int | None) -> bytes:
+        if concurrency is not None and not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise ValueError(f"concurrency must be from 1 to {MAX_CONCURRENCY}, not {concurrency}")
+        asked = f"can't make {len(params_list):,} calls to {tool_name} at once"
+        if len(params_list) > MAX_CALLS:
+            raise ToolRunnerError(f"{asked}: the limit is {MAX_CALLS:,}; none was sent")
+        body = self._encoded(tool_name, "params_list", params_list, {"concurrency": concurrency})
+        if len(body) > MAX_REQUEST_BYTES:
+            size, most = format_bytes(len(body)), format_bytes(MAX_REQUEST_BYTES)
+            raise ToolRunnerError(f"{asked}: they are {size}, and the limit is {most}; none was sent")
+        return body
+
+    def _encoded(self, tool_name: str, name: str, arguments: Any, others: dict[str, Any] | None = None) -> bytes:
+        request = {
             "server_name": self.server_name,
             "server_params": self.server_params,
             "seal": self._seal,
             "tool_name": tool_name,
-            "tool_args": tool_args,
             "output_mark": mark_output(),
+            **(others or {}),
         }
         try:
-            return json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
+            return json.dumps({**request, name: arguments}, ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError):
             pass  # not JSON yet
+        place = () if isinstance(arguments, dict) else (name,)
         try:
-            return json.dumps({**request, "tool_args": as_json(tool_args)}, ensure_ascii=False).encode()
+            return json.dumps({**request, name: as_json(cast(Any, arguments), place)}, ensure_ascii=False).encode()
         except ArgumentError as exc:
             raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from None
 
@@ -173,7 +214,7 @@ def infer_models(samples: bytes) -> str:
     address = ServerAddress.of_kernel()
     with _reaching(address):
         answer = ConnectionPool(address).request("POST", MODELS_PATH, samples)
-    models = cast(dict[str, Any], _decoded(*answer, "infer_models")).get("models")
+    models: object = checked(_decoded(*answer), "infer_models").get("models")
     if not isinstance(models, str):
         raise ToolRunnerError(f"the tool server at {address} can't infer models: it is a different version")
     return models
@@ -195,27 +236,39 @@ def _reaching(address: ServerAddress) -> Generator[None]:
         raise ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}") from None
 
 
-def _decoded(status: int, body: bytes, tool_name: str) -> RunReply:
+def _decoded(status: int, body: bytes) -> dict[str, Any]:
     try:
         reply: object = json.loads(body)
     except ValueError:
         reply = None
     if not isinstance(reply, dict):
         raise ToolRunnerError(f"the tool server answered with HTTP {status}: {body[:500].decode(errors='replace')}")
-    checked = cast(RunReply, reply)
-    if "error" in checked:
-        beside = render(checked.get("content", []), tool_name, show=False)
-        raise failure("\n".join(filter(None, (checked["error"], beside))), checked.get("structured"))
-    return checked
+    return cast("dict[str, Any]", reply)
+
+
+def _replies(reply: RunManyReply) -> list[RunReply]:
+    """Returns the replies to a batch; raises a ToolRunnerError if no call was made."""
+    if "replies" not in reply:
+        raise ToolRunnerError(reply.get("error", "the tool server made none of the calls"))
+    return reply["replies"]
+
+
+def checked(reply: Any, tool_name: str) -> Any:
+    """Returns a reply; raises a ToolRunnerError if it is an error."""
+    if "error" in reply:
+        beside = render(reply.get("content", []), tool_name, show=False)
+        raise failure("\n".join(filter(None, (reply["error"], beside))), reply.get("structured"))
+    return reply
 
 
 def _value(reply: RunReply, tool_name: str) -> dict[str, Any] | str | None:
     if reply.get("structured") is not None:
-        return _structured(reply, tool_name)
+        return structured_in(reply, tool_name)
     return render(reply.get("content", []), tool_name)
 
 
-def _text(reply: RunReply, tool_name: str) -> str:
+def text_in(reply: RunReply, tool_name: str) -> str:
+    """Returns the text of a result."""
     content = reply.get("content", [])
     structured = reply.get("structured")
     if structured is not None and not any(block.get("type") == "text" for block in content):
@@ -224,7 +277,8 @@ def _text(reply: RunReply, tool_name: str) -> str:
     return render(content, tool_name) or ""
 
 
-def _structured(reply: RunReply, tool_name: str) -> dict[str, Any]:
+def structured_in(reply: RunReply, tool_name: str) -> dict[str, Any]:
+    """Returns the structured content of a result; raises a ToolRunnerError if there is none."""
     content = reply.get("content", [])
     structured = reply.get("structured")
     if structured is None:

@@ -1,15 +1,17 @@
 """The messages between the tool server and its clients, typed for both ends.
 
-`POST /run` accepts a `RunRequest` and answers with a `RunReply`. Three more are for kernels only: `POST /install`
-accepts an `InstallRequest` and answers with a `RunReply` whose content reports the installed or removed package;
-`POST /shell` accepts a `ShellRequest`, and its `RunReply` has an error unless the command may run; `POST /models`
-accepts a JSON array of samples and answers with a `ModelsReply`.
+`POST /run` accepts a `RunRequest` and answers with a `RunReply`; `POST /run_many` accepts a `RunManyRequest` and
+answers with a `RunManyReply`. Three more are for kernels only: `POST /install` accepts an `InstallRequest` and answers
+with a `RunReply` whose content reports the installed or removed package; `POST /shell` accepts a `ShellRequest`, and
+its `RunReply` has an error unless the command may run; `POST /models` accepts a JSON array of samples and answers with
+a `ModelsReply`.
 """
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, TypeGuard, cast
 
 RUN_PATH = "/run"
+RUN_MANY_PATH = "/run_many"
 INSTALL_PATH = "/install"
 SHELL_PATH = "/shell"
 MODELS_PATH = "/models"
@@ -27,6 +29,13 @@ SHELL_TOOL, SHELL_MAGIC_TOOL = "shell", "shell_magic"
 
 DEFAULT_PORT = 8900
 
+#: Maximum bytes of a request, which contains the arguments of its calls.
+MAX_REQUEST_BYTES = 64 << 20
+
+#: Maximum calls of a batch, and how many of them may run concurrently.
+MAX_CALLS = 10_000
+MAX_CONCURRENCY = 64
+
 #: Maximum characters of a package specifier, because parsing takes time.
 MAX_PACKAGE_NAME = 2000
 
@@ -42,6 +51,20 @@ class RunRequest(TypedDict):
     tool_args: dict[str, Any]
     #: The last sync marker in the output of the calling kernel (`ipybox.guest.streams`), or 0.
     output_mark: NotRequired[int]
+
+
+class RunManyRequest(TypedDict):
+    """A batch: calls of one tool, which are decided on together. The other fields are those of a `RunRequest`."""
+
+    server_name: str
+    server_params: dict[str, Any]
+    seal: str | None
+    tool_name: str
+    #: The arguments of each call.
+    params_list: list[dict[str, Any]]
+    #: How many calls may run concurrently; None lets the application choose.
+    concurrency: int | None
+    output_mark: int
 
 
 class InstallRequest(TypedDict):
@@ -78,6 +101,13 @@ class RunReply(TypedDict):
     content: NotRequired[list[dict[str, Any]]]
 
 
+class RunManyReply(TypedDict):
+    """The outcomes of a batch, in the order of its calls; or only an error, if no call was made."""
+
+    error: NotRequired[str]
+    replies: NotRequired[list[RunReply]]
+
+
 class ModelsReply(TypedDict):
     """The source of the models that were inferred, or why nothing was inferred."""
 
@@ -85,10 +115,23 @@ class ModelsReply(TypedDict):
     models: NotRequired[str]
 
 
+_TOOL = {"server_name": str, "server_params": dict, "seal": str | None, "tool_name": str}
+
+
 def is_run_request(value: object) -> TypeGuard[RunRequest]:
     """Returns whether a decoded JSON value is a `RunRequest`."""
-    kinds = {"server_name": str, "server_params": dict, "seal": str | None, "tool_name": str, "tool_args": dict}
-    return _is_object(value, kinds) and isinstance(value.get("output_mark", 0), int)
+    return _is_object(value, {**_TOOL, "tool_args": dict}) and isinstance(value.get("output_mark", 0), int)
+
+
+def is_run_many_request(value: object) -> TypeGuard[RunManyRequest]:
+    """Returns whether a decoded JSON value is a `RunManyRequest`."""
+    kinds = {**_TOOL, "params_list": list, "concurrency": int | None, "output_mark": int}
+    return (
+        _is_object(value, kinds)
+        and len(value["params_list"]) <= MAX_CALLS
+        and all(isinstance(each, dict) for each in value["params_list"])
+        and (value["concurrency"] is None or 1 <= value["concurrency"] <= MAX_CONCURRENCY)
+    )
 
 
 def is_install_request(value: object) -> TypeGuard[InstallRequest]:

@@ -2,13 +2,15 @@
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import ValidationError
 
-from ipybox.guest.tools.client import failure
+from ipybox.guest.tools.arguments import ArgumentError
+from ipybox.guest.tools.client import ToolRunnerError, checked, failure, structured_in, text_in
 from ipybox.guest.tools.models import Output, wire
+from ipybox.guest.tools.protocol import RunReply
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.client import ToolRunner
@@ -18,6 +20,14 @@ _MAX_TEXT = 200
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A_contra = TypeVar("A_contra", contravariant=True)
+B_co = TypeVar("B_co", covariant=True)
+
+
+class _Call(Protocol[A_contra, B_co]):
+    """The type of a tool by its parameters and its result."""
+
+    def __call__(self, params: A_contra) -> B_co: ...
 
 
 class Tool(Generic[P, R]):
@@ -54,6 +64,50 @@ class Tool(Generic[P, R]):
         if self._result is None:
             return cast(R, await self._runner.arun_text(self.name, arguments))
         return self._checked(self._result, await self._runner.arun_structured(self.name, arguments))
+
+    def many(
+        self: _Call[A_contra, B_co], params_list: Iterable[A_contra], *, concurrency: int | None = None
+    ) -> "list[B_co | ToolRunnerError]":
+        """Calls the tool for each of the parameters, and returns results and errors in their order, blocking.
+
+        All calls are approved together. Calls that may write are made one after the other.
+
+        Args:
+            params_list: The parameters of each call.
+            concurrency: How many calls are made concurrently; at most 64.
+
+        Raises:
+            ToolRunnerError: If no call was made, or the tool server's answer doesn't arrive.
+        """
+        tool = cast("Tool[Any, Any]", self)
+        calls = tool._many_arguments(params_list)
+        return [tool._outcome(reply) for reply in tool._runner.run_many(tool.name, calls, concurrency)]
+
+    async def many_async(
+        self: _Call[A_contra, B_co], params_list: Iterable[A_contra], *, concurrency: int | None = None
+    ) -> "list[B_co | ToolRunnerError]":
+        """Like `many`, but doesn't block."""
+        tool = cast("Tool[Any, Any]", self)
+        calls = tool._many_arguments(params_list)
+        return [tool._outcome(reply) for reply in await tool._runner.arun_many(tool.name, calls, concurrency)]
+
+    def _many_arguments(self, params_list: Iterable[Any]) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = []
+        for params in params_list:
+            try:
+                calls.append(wire(params))
+            except (ArgumentError, TypeError, ValidationError) as exc:
+                raise ToolRunnerError(f"can't send params_list[{len(calls)}] of {self.name}: {exc}") from None
+        return calls
+
+    def _outcome(self, reply: RunReply) -> Any:
+        try:
+            checked(reply, self.name)
+            if self._result is None:
+                return text_in(reply, self.name)
+            return self._checked(self._result, structured_in(reply, self.name))
+        except ToolRunnerError as exc:
+            return exc.with_traceback(None)  # which would keep the other replies
 
     def _checked(self, model: type[Output], structured: dict[str, Any]) -> R:
         try:

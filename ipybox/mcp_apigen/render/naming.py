@@ -15,7 +15,7 @@ _IN_CLASS_BODIES = {
     "Among", "Annotated", "Any", "Default", "Exact", "Field", "Literal", "Params", "Result", "SafeInteger", "UNSET",
     "bool", "dict", "float", "int", "list", "str",
 }  # fmt: skip
-_IN_MODULES = {"CLIENT", "CheckedInput", "Choice", "Output", "Input", "run", "run_async"}
+_IN_MODULES = {"CLIENT", "CheckedInput", "Choice", "Output", "Input", "run", "run_async", "run_many", "run_many_async"}
 
 # Includes the attributes of every generated class.
 _RESERVED_FIELDS = frozenset({*dir(CheckedInput), *dir(type(CheckedInput)), *_IN_CLASS_BODIES, "self"})

@@ -1,4 +1,4 @@
-"""Renders the source of a tool's module: its description, its types, then `run` and `run_async`.
+"""Renders the source of a tool's module: its description, its types, then `run` and its variants.
 
 The source is short on purpose: agents read these modules, and pay for every token.
 """
@@ -22,6 +22,9 @@ _SOURCES = {
     },
     "pydantic": {"Field"},
 }  # fmt: skip
+
+#: The last lines. `run_async` is the last name, after which people's additions start.
+_VARIANTS = "run_many, run_many_async = run.many, run.many_async\nrun_async = run.aio"
 
 _WIRE_NAME, _REQUIRED = attrgetter("wire_name"), attrgetter("required")
 
@@ -61,7 +64,7 @@ def render_tool(
         else:
             parts.append(_model(each, Annotator(tool_name, classes, is_sent, defined, uses), fields[each]))
         defined.add(each)
-    parts += [_run(tool_name, module, params, result), "run_async = run.aio"]
+    parts += [_run(tool_name, module, params, result), _VARIANTS]
     head = [*docstring(description), "", _import("from . import", uses)]
     return "\n".join([*head, *_apart(parts)]).lstrip("\n") + "\n", uses
 

@@ -1,7 +1,7 @@
 """Decides on a kernel's tool calls: by a policy, or else by the approver of the running cell."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from ipybox.tool_exec.approval.request import (
     NoDecision,
     RequestKind,
     ask,
+    knows_batches,
 )
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ class PendingRequests:
         self,
         deliver: Callable[[ApprovalRequest], Coroutine[Any, Any, None]],
         timeout: float | None,
-        call: RunRequest,
+        calls: Sequence[RunRequest],
         kind: RequestKind,
         pinned: "PinnedTool | None" = None,
     ) -> ApprovalDecision:
-        """Delivers a request in the background and returns the decision; a `NoDecision` if the request expires."""
-        created_at = datetime.now(UTC)
+        """Delivers a request about calls of one tool in the background, and returns the decision.
+
+        Returns a `NoDecision` if the request expires.
+        """
+        created_at, call = datetime.now(UTC), calls[0]
         request = ApprovalRequest(
             call["server_name"],
             call["tool_name"],
@@ -54,6 +58,7 @@ class PendingRequests:
             pinned=pinned,
             created_at=created_at,
             expires_at=None if timeout is None else created_at + timedelta(seconds=timeout),
+            calls=[each["tool_args"] for each in calls],
         )
         self.requests[request.id] = request
         self._tasks.start(deliver(request))
@@ -138,17 +143,44 @@ class Approvals:
         approver = self._approver
         if approver is None:
             return _NO_CELL
-        pinned = None
-        if self._policy is not None:
-            pinned = None if self._registrations is None else self._registrations.pinned(call)
-            decision = self._policy.decide(
-                call["server_name"], call["tool_name"], call["tool_args"], call["server_params"], pinned
-            )
-            if decision.effect != "ask":
-                allowed = decision.effect == "allow"
-                verb = "allowed" if allowed else "denied"
-                return ApprovalDecision(allowed, "rule", f"{verb} by {decision.reason}")
+        pinned = None if self._registrations is None else self._registrations.pinned(call)
+        if (decision := self._by_rule(call, pinned)) is not None:
+            return decision
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
+        return await self._ask(approver, [call], kind, pinned)
+
+    async def decide_many(self, calls: Sequence[RunRequest]) -> Sequence[ApprovalDecision | None]:
+        """Returns the decisions on calls of one tool; None for each call to decide on by itself when its turn comes.
+
+        Creates at most one request, for all calls that no rule decides on.
+        """
+        approver = self._approver
+        if approver is None or not knows_batches(approver):
+            return [None] * len(calls)
+        pinned = None if self._registrations is None or not calls else self._registrations.pinned(calls[0])
+        # In a thread, because rules can take milliseconds for each call.
+        decisions = await asyncio.to_thread(lambda: [self._by_rule(call, pinned) for call in calls])
+        asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
+        if not asked:
+            return decisions
+        if self._approver is not approver:
+            return [_CELL_ENDED] * len(calls)
+        answer = await self._ask(approver, asked, "tool", pinned)
+        return [answer if decision is None else decision for decision in decisions]
+
+    def _by_rule(self, call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
+        if self._policy is None:
+            return None
+        about = call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
+        decision = self._policy.decide(*about, pinned)
+        if decision.effect == "ask":
+            return None
+        allowed = decision.effect == "allow"
+        return ApprovalDecision(allowed, "rule", f"{'allowed' if allowed else 'denied'} by {decision.reason}")
+
+    async def _ask(
+        self, approver: ApprovalCallback, calls: Sequence[RunRequest], kind: RequestKind, pinned: "PinnedTool | None"
+    ) -> ApprovalDecision:
         self._asked = True
-        return await self._pending.decide(partial(ask, approver), self._timeout, call, kind, pinned)
+        return await self._pending.decide(partial(ask, approver), self._timeout, calls, kind, pinned)

@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ipybox.audit.records import ApprovalDecision
 from ipybox.support.errors import ApprovalExpiredError
@@ -30,12 +30,20 @@ APPLICATION = "application"
 NOBODY, TIMEOUT = "nobody", "timeout"
 
 
+#: The calls of a batch, and the characters of each, in the text of a request.
+SHOWN_CALLS, SHOWN_CHARACTERS = 10, 200
+
+_BATCHES = "_ipybox_accepts_batches"
+
+
 class NoDecision(ApprovalDecision):
     """The lack of a decision on a call, which therefore does not run."""
 
 
 class ApprovalRequest:
-    """A tool call, or a shell command, that the application accepts or rejects.
+    """A tool call, a batch of calls of one tool, or a shell command, that the application accepts or rejects.
+
+    Only approvers that `accepts_batches` marks receive batches; one decision applies to all calls of a batch.
 
     A shell command is a call of the tool `shell` of the server `ipybox`, or of `shell_magic` for the cell of a script
     magic such as `%%bash`. Its argument `cmd` is the command or the cell.
@@ -57,6 +65,7 @@ class ApprovalRequest:
         respond: Passes on the decision, which is true if the call is accepted, and returns when it has taken effect;
             None if it takes effect here.
         request_id: The `id`; a new one by default.
+        calls: The arguments of each call of a batch; by default, there is one call with `tool_args`.
     """
 
     def __init__(
@@ -73,11 +82,12 @@ class ApprovalRequest:
         created_at: datetime | None = None,
         expires_at: datetime | None = None,
         pinned: PinnedTool | None = None,
+        calls: Sequence[dict[str, Any]] | None = None,
     ):
         self.kind: RequestKind = kind
         self.server_name = server_name
         self.tool_name = tool_name
-        self._tool_args = tool_args
+        self._calls = [tool_args] if calls is None else calls
         self.server_params = server_params
         self.pinned = pinned
         self.output_mark = output_mark
@@ -94,8 +104,19 @@ class ApprovalRequest:
 
     @cached_property
     def tool_args(self) -> dict[str, Any]:
-        """A copy of the call's exact arguments. Changing it does not affect the call."""
-        return json.loads(json.dumps(self._tool_args))
+        """A copy of the call's exact arguments. Changing it does not affect the call.
+
+        Raises:
+            ValueError: If there are several calls, none of which may be approved unseen: use `calls`.
+        """
+        if len(self._calls) > 1:
+            raise ValueError(f"the request is about {len(self._calls):,} calls: use `calls` instead of `tool_args`")
+        return self.calls[0]
+
+    @cached_property
+    def calls(self) -> list[dict[str, Any]]:
+        """A copy of the exact arguments of each call. Changing it does not affect the calls."""
+        return json.loads(json.dumps(self._calls))
 
     async def accept(self, *, by: str = APPLICATION, because: str | None = None) -> bool:
         """Lets the tool run, and returns whether the decision counts.
@@ -168,16 +189,45 @@ class ApprovalRequest:
         return self.state != "cancelled"
 
     def __str__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.tool_args.items())
-        return printable(f"{self.server_name}.{self.tool_name}({arguments})")
+        name = f"{self.server_name}.{self.tool_name}"
+        if len(self._calls) == 1:
+            return printable(f"{name}({_written(self.tool_args)})")
+        shown = ", ".join(f"({_cut(_written(each))})" for each in self._calls[:SHOWN_CALLS])
+        more = f", and {missing:,} more" if (missing := len(self._calls) - SHOWN_CALLS) > 0 else ""
+        return printable(f"{len(self._calls):,} calls to {name}: {shown}{more}")
 
     def __repr__(self) -> str:
         return f"ApprovalRequest({self})"
 
 
+def _written(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+def _cut(text: str) -> str:
+    missing = len(text) - SHOWN_CHARACTERS
+    return text if missing <= 0 else f"{text[:SHOWN_CHARACTERS]}[... {missing:,} characters not shown ...]"
+
+
 _HOW_TO_DECIDE = "call `await request.accept()` or `await request.reject()`"
 
 ApprovalCallback = Callable[[ApprovalRequest], Awaitable[object]]
+
+ApproverT = TypeVar("ApproverT", bound=Callable[..., object])
+
+
+def accepts_batches(approver: ApproverT) -> ApproverT:
+    """Marks a function as an approver that receives one request for all calls of a batch, see `ApprovalRequest.calls`.
+
+    Other approvers receive one request per call.
+    """
+    approver.__dict__[_BATCHES] = True
+    return approver
+
+
+def knows_batches(approver: Callable[..., object]) -> bool:
+    """Returns whether `accepts_batches` marks an approver, or the function of a method."""
+    return getattr(approver, _BATCHES, False) is True
 
 
 async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:

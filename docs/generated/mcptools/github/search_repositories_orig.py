@@ -25,4 +25,5 @@ class Params(Input):
 def run(params: Params) -> str: ...
 
 
+run_many, run_many_async = run.many, run.many_async
 run_async = run.aio
