@@ -1,5 +1,6 @@
 """The kernel's IPython shell, which shows errors whatever user code did to them or to the streams."""
 
+import ast
 import os
 import shlex
 import sys
@@ -18,6 +19,7 @@ from IPython.core.error import UsageError
 from IPython.core.events import EventManager, available_events
 from traitlets import Type
 
+from ipybox.guest.cell_check import check_cell
 from ipybox.guest.pictures import GuestDisplayFormatter, ShownWidgets, with_picture
 from ipybox.guest.process import end_child
 from ipybox.guest.streams import StandardStreams
@@ -123,6 +125,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
     _abandoned = -1
     #: The code of the current cell.
     current_cell = ""
+    #: The code that is about to be parsed, until then.
+    _unchecked: str | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.streams = StandardStreams()
@@ -226,6 +230,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         if _execution.get() == self._abandoned:
             return None
         process, self.current_cell = os.getpid(), raw_cell
+        self._unchecked = kwargs.get("transformed_cell")
         error: BaseException | None = None
         try:
             result = await cast(Any, super()).run_cell_async(raw_cell, *args, **kwargs)
@@ -237,6 +242,14 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         finally:
             if os.getpid() != process:
                 end_child(error)
+
+    def transform_ast(self, node: ast.AST) -> ast.AST:
+        """Transforms the syntax tree of a cell, and checks it. Code that a magic runs later is not checked."""
+        transformed: ast.AST = cast(Any, super()).transform_ast(node)
+        source, self._unchecked = self._unchecked, None
+        if source is not None:
+            check_cell(transformed, source, cast(Any, self).user_ns)
+        return transformed
 
     def showtraceback(
         self,

@@ -145,10 +145,15 @@ def count_source_lines(frame: FrameType) -> int:
     return len(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
 
 
+def is_library(file: str) -> bool:
+    """Returns whether a module's file is a library's."""
+    return file.startswith(LIBRARY_DIRS) or not LIBRARY_NAMES.isdisjoint(file.split("/"))
+
+
 def library_line(frame: FrameType, line: int) -> str | None:
     """Returns the line for a frame of a library, or of code without a source; None for all other frames."""
     file = frame.f_code.co_filename
-    if file.startswith(LIBRARY_DIRS) or not LIBRARY_NAMES.isdisjoint(file.split("/")) or not count_source_lines(frame):
+    if is_library(file) or not count_source_lines(frame):
         return f"File {file}:{line}, in {frame.f_code.co_qualname}"
     return None
 

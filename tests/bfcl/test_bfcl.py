@@ -119,6 +119,7 @@ async def test_calls_and_states_are_those_of_direct_calls(
 
     async def work(executor: CodeExecutor) -> None:
         for task in waiting:
+            await executor.execute(literal_code_of(task, sessions.modules))
             found[task.id] = json.loads((await executor.execute(code_of(task, sessions.modules))).text or "")
 
     async with anyio.create_task_group() as group:
@@ -137,6 +138,16 @@ def code_of(task: Task, modules: dict[str, str]) -> str:
     imported = ", ".join(sorted({modules[call.tool] for call in with_bookends(task)}))
     calls = [f"outcome({modules[call.tool]}, **{call.arguments!r})" for call in task.calls]
     return CODE.format(modules=imported, id=task.id, calls=", ".join(calls))
+
+
+def literal_code_of(task: Task, modules: dict[str, str]) -> str:
+    """Return code that only creates the arguments of a task's calls, written out so that the kernel checks them."""
+    calls = [call for call in task.calls if call != BREAKS_ITS_SCHEMA]
+    lines = [f"from mcptools.bfcl import {modules[call.tool]}\n" for call in calls]
+    for call in calls:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+        lines.append(f"{modules[call.tool]}.Params({arguments})\n")
+    return "".join(lines)
 
 
 def with_bookends(task: Task) -> list[Call]:
