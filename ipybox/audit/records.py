@@ -170,6 +170,7 @@ async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Async
         fields["error"] = str(exc) or type(exc).__name__
         raise
     finally:
-        written = {name: audit.redactor.value(value, MAX_ARGUMENTS) for name, value in fields.items()}
-        audit.record(event, **written, outcome=outcome, duration=seconds_since(started))
+        for name, value in fields.items():
+            fields[name] = audit.redactor.value(value, MAX_ARGUMENTS)
+        audit.record(event, **fields, outcome=outcome, duration=seconds_since(started))
         await audit.writer.flush(required=False)

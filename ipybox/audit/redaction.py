@@ -267,22 +267,23 @@ class _Walk:
         return self._items(items, depth, secret=secret)
 
     def _items(self, items: dict[str, Any] | list[Any], depth: int, *, secret: bool) -> Any:
-        written: list[tuple[str, Any]] = []
+        names: list[str] = []
+        values: list[Any] = []
         # In a command line, an option such as `--token` names what follows.
         named = items.items() if isinstance(items, dict) else pairwise(["", *items])
         secret = secret and (isinstance(items, dict) or len(items) == 1)  # several texts could be a command
         for name, item in named:
-            if len(written) == MAX_ITEMS or self._left <= 0:
-                written.append(("...", f"[... {len(items) - len(written):,} more ...]"))
+            if len(values) == MAX_ITEMS or self._left <= 0:
+                names.append("...")
+                values.append(f"[... {len(items) - len(values):,} more ...]")
                 break
-            shown = ""
             if isinstance(items, dict):
-                shown = self._redactor.text(name, 200)
-                self._left -= len(shown)
+                names.append(self._redactor.text(name, 200))
+                self._left -= len(names[-1])
             elif not (isinstance(name, str) and name.startswith("-") and "=" not in name):
                 name = ""
-            written.append((shown, self.value(item, depth + 1, secret=secret or is_secret_name(name))))
-        return dict(written) if isinstance(items, dict) else [item for _, item in written]
+            values.append(self.value(item, depth + 1, secret=secret or is_secret_name(name)))
+        return dict(zip(names, values, strict=True)) if isinstance(items, dict) else values
 
 
 def _is_token(value: object) -> bool:

@@ -123,17 +123,18 @@ class LogWriter:
                     self._thread, self._closing = None, False
                     self._changed.notify_all()
                     return
-            failure, lines = None, deque(line for line, _, _ in batch)
+            lines, events, outcomes = zip(*batch, strict=True)
+            failure, left = None, deque(lines)
             try:
-                self._file.append(lines)
+                self._file.append(left)
             except Exception as exc:
                 failure = not_written(exc)
                 if not self.failed:
                     logger.error("refusing to run anything for now: %s", failure)
-            done = len(batch) - len(lines)
+            done = len(lines) - len(left)
             with self._changed:
-                self._bytes -= sum(len(line) for line, _, _ in batch)
-                self._missing += sum(events for _, events, _ in batch[done:])
+                self._bytes -= sum(map(len, lines))
+                self._missing += sum(events[done:])
                 self.failed = failure is not None or self._missing > 0
-            for number, (_, _, written) in enumerate(batch):
+            for number, written in enumerate(outcomes):
                 written.set_exception(failure) if number >= done else written.set_result(None)

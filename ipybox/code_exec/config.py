@@ -14,7 +14,7 @@ from ipybox.code_exec.option_checks import check_types
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, optional_settings
-from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.env_file import EnvFile
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -222,7 +222,11 @@ class ExecutorConfig:
 
     def placeholder_values(self) -> dict[str, str]:
         """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""
-        return {**read_env_file(self.workspace), **(self.variables or {})}
+        return {**self._env_file.read(), **(self.variables or {})}
+
+    @cached_property
+    def _env_file(self) -> EnvFile:
+        return EnvFile(self.workspace)
 
     @property
     def writable_places(self) -> WritablePlaces:

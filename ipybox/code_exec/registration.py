@@ -96,7 +96,7 @@ async def generate_mcp_sources(
         place = Path(root_dir) / name
         _check_name(server_name, place)
         server = parse_params(server_params)
-        secrets = literal_secrets(server)
+        secrets = [*literal_secrets(server)]
         if audit is not None and secrets:
             audit.redactor.hide(secret.value for secret in secrets)
         places = places or _default_places(place.parent, server)

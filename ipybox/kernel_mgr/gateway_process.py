@@ -6,9 +6,11 @@ the workspace.
 """
 
 import asyncio
+import logging
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 
 from ipybox.guest.descendants import GATEWAY_ID
 from ipybox.kernel_mgr.gateway_launch import GatewayLaunch
@@ -18,6 +20,8 @@ from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.process_group import signal_group
 from ipybox.support.tasks import TaskSet
+
+logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 60.0
 
@@ -38,7 +42,7 @@ class GatewayProcess:
         self.launch = launch
         self.link = Link()
         self._process: asyncio.subprocess.Process | None = None
-        self._stderr = StderrLines("gateway", echo=log_to_stderr)
+        self._stderr = StderrLines(partial(logger.debug, "gateway: %s"), echo=log_to_stderr)
         self._tasks = TaskSet()
         #: Cleans up when the process ends.
         self._cleaning: asyncio.Task[None] | None = None

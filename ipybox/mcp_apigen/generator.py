@@ -36,10 +36,11 @@ def generate_package(
     sealed = seal(server_name, server_params, place.parent)
     origin = inputs_hash(server_name, server_params, sealed, tools)
     with _held(place, untrusted_root) as (parent, record):
-        previous = read_package(parent, place.name, {})
-        manifest = previous.intact
-        if manifest and origin and record.origin == origin and not _distrust_reason(previous, record):
-            return ToolModules(record, manifest, manifest)
+        if origin and record.origin == origin:
+            previous = read_package(parent, place.name, {})
+            manifest = previous.intact
+            if manifest and not _distrust_reason(previous, record):
+                return ToolModules(record, manifest, manifest)
         files = render_package(server_name, server_params, tools, sealed, record.modules)
         hints = {tool.name: tool.hints for tool in tools}
         return _write(parent, record, place, files, origin or "", sealed, hints, launch)

@@ -168,13 +168,17 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
     losses: list[str] = []
     properties: Any = schema.get("properties", {})
     if isinstance(properties, dict):
-        wrong = [key for key, each in cast(JSON, properties).items() if not isinstance(each, dict | bool)]
-        if wrong:
-            usable = schema["properties"] = {**cast(JSON, properties), **dict.fromkeys(wrong, True)}
-            for key in wrong:
-                if isinstance(properties[key], list):  # a keyword in the wrong place, such as `required`
-                    del usable[key]  # other malformed schemas become `True`
-        losses += [f"{name}.properties.{_shown(key)}" for key in wrong[:_MAX_NAMED]]
+        usable = {**cast(JSON, properties)}
+        for key, each in cast(JSON, properties).items():
+            if isinstance(each, dict | bool):
+                continue
+            usable[key] = True
+            if isinstance(each, list):  # a keyword in the wrong place, such as `required`
+                del usable[key]
+            if len(losses) < _MAX_NAMED:
+                losses.append(f"{name}.properties.{_shown(key)}")
+        if losses:
+            schema["properties"] = usable
     else:
         losses.append(f"{name}.properties")
         del schema["properties"]

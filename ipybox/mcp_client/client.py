@@ -31,7 +31,6 @@ from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_client.params import RemoteParams, parse_params
 from ipybox.mcp_client.time_limits import TimeLimits
-from ipybox.support.bounded_json import ListingLimit, check_message
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
@@ -96,7 +95,6 @@ class MCPClient:
         if self._owner is not None:
             raise RuntimeError("an MCPClient can be entered only once")
         self._owner = asyncio.create_task(self._own(), name="ipybox-mcp-client")
-        self._owner.add_done_callback(lambda _: self._settled.set())
         try:
             await self._settled.wait()
         except asyncio.CancelledError:
@@ -131,6 +129,8 @@ class MCPClient:
         else:
             self._owner.cancel()  # before its first step
         await asyncio.wait({self._owner}, timeout=_STOP_TIMEOUT)
+        if self._owner.cancelled():
+            self._settled.set()
         if not self._owner.done():
             logger.error("an MCP server could not be stopped within %g s", _STOP_TIMEOUT)
             self._owner.cancel()
@@ -146,21 +146,22 @@ class MCPClient:
                 its pages don't end.
             MCPConnectionLost: If it sends more than 32 MiB or 500,000 values meanwhile, which ends the connection.
         """
+        client, connection = self._established()
+        capability = client.server_capabilities.tools
+        # With newer protocol versions, servers announce nothing unless asked to.
+        announced = client.protocol_version not in MODERN_PROTOCOL_VERSIONS and capability and capability.list_changed
         tools = ToolList()
         for _ in range(_MAX_CHANGES):
             self._tools_changed.clear()
-            tools = await self._list_tools()
-            await self._await_announcements(late=not tools)
+            tools = await self._list_tools(client, connection)
+            if announced:
+                await self._await_announcements(client, connection, late=not tools)
             if not self._tools_changed.is_set():
                 break
         return tools
 
-    async def _await_announcements(self, *, late: bool) -> None:
+    async def _await_announcements(self, client: Client, connection: ClientConnection, *, late: bool) -> None:
         """Waits until the server's announcements so far are read and, if `late`, a while longer for a first one."""
-        client, connection = self._established()
-        capability = client.server_capabilities.tools
-        if capability is None or not capability.list_changed or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return  # with newer protocol versions, servers announce nothing unless asked to
         with suppress(TimeoutError), connection.limits.limit(_ANNOUNCEMENT_TIMEOUT):
             with suppress(IpyboxError):
                 await self._request(client.session.send_ping())  # its answer follows earlier messages
@@ -171,10 +172,9 @@ class MCPClient:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             self._tools_changed.set()
 
-    async def _list_tools(self) -> ToolList:
-        client, connection = self._established()
+    async def _list_tools(self, client: Client, connection: ClientConnection) -> ToolList:
         tools = ToolList()
-        connection.check = ListingLimit().check
+        connection.message_limit.listed = 0, 0
         try:
             with connection.limits.limit(self._connect_timeout):
                 await self._list_pages(client, connection, tools)
@@ -185,7 +185,7 @@ class MCPClient:
             if client.server_capabilities.tools is not None:
                 raise MCPServerError(connection.error_text(f"can't list its tools: {exc}")) from exc.__cause__
         finally:
-            connection.check = check_message
+            connection.message_limit.listed = None
         return tools
 
     async def _list_pages(self, client: Client, connection: ClientConnection, tools: ToolList) -> None:
@@ -237,13 +237,17 @@ class MCPClient:
                 self._error.__cause__ = failed.failure
         except (MissingVariableError, MCPServerError, ValueError) as exc:
             self._error = exc
+        finally:
+            self._settled.set()
 
     async def _hold_session(self, deadline: float, *, probe: bool = False) -> ClientConnection | None:
         """Connects and waits until the connection ends; returns the connection if connecting failed.
 
         With `probe`, the client first asks for the protocol version, as protocol version 2026-07-28 defines.
         """
-        connection = self._connection = ClientConnection(*self._options, TimeLimits(deadline))
+        connection = self._connection = ClientConnection(
+            *self._options, TimeLimits(anyio.CancelScope(deadline=deadline))
+        )
         # HTTP servers answer every request, but stdio servers may exit (https://github.com/0xMassi/webclaw/issues/107)
         # or stop answering, like those built with the Python SDK 1.2. SSE predates the probe.
         probe = probe or (isinstance(connection.server, RemoteParams) and connection.server.kind == "http")

@@ -42,7 +42,7 @@ from ipybox.mcp_client.stderr_tail import STDERR_LINES, ServerStderr, readable_l
 from ipybox.mcp_client.stdio_servers import harden_stdio_params
 from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, check_message
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
 from ipybox.support.child import MAX_LENGTH
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.support.placeholders import substitute, variables
@@ -95,8 +95,7 @@ class ClientConnection:
     refused: bool = False
     #: Whether ipybox ended it.
     deliberate: bool = False
-    #: Raises an `ExcessError` if a message of the server costs too much to parse.
-    check: Callable[[bytes], None] = check_message
+    message_limit: MessageLimit = field(default_factory=MessageLimit)
     #: Adds access tokens to the requests to a remote server.
     auth: "Authenticator | None" = None
     _cause: str | None = None
@@ -106,10 +105,11 @@ class ClientConnection:
     _stderr: ServerStderr | None = None
 
     def __post_init__(self) -> None:
-        placeholders = variables(self.server_params)
-        self._values = {name: self.env[name] for name in placeholders if name in self.env}
-        filled = parse_params(substitute(self.server_params, self._values)) if placeholders else self.described
-        self.server: StdioParams | RemoteParams = filled
+        self.server: StdioParams | RemoteParams = self.described
+        self._values: dict[str, str] = {}
+        if placeholders := variables(self.server_params):
+            self._values = {name: self.env[name] for name in placeholders if name in self.env}
+            self.server = parse_params(substitute(self.server_params, self._values))
 
     @cached_property
     def label(self) -> str:
@@ -141,11 +141,12 @@ class ClientConnection:
             return self._remote(self.server)
         return self._stdio(await asyncio.to_thread(self._hardened, self.server))
 
-    def mark_ended(self, cause: str | None = None, *, deliberate: bool = False) -> None:
+    def mark_ended(self, cause: str | ExcessError | None = None, *, deliberate: bool = False) -> None:
         """Records that the connection has ended, and the cause, if known. Only the first call counts."""
         if self.ended.is_set():
             return
-        self._cause, self.deliberate = cause, deliberate
+        self._cause = cause if cause is None else str(cause)
+        self.deliberate = deliberate or isinstance(cause, ExcessError)
         self.ended.set()
         if not self.established:
             self.limits.scope.cancel()
@@ -269,9 +270,9 @@ class ClientConnection:
                     env=get_default_environment() | server.env,
                     cwd=server.cwd,
                     stderr=writer,
-                    check=lambda line: self.check(line),
+                    limit=self.message_limit,
                     on_noise=self.note_noise,
-                    on_end=lambda why: self.mark_ended(why, deliberate=why is not None),
+                    on_end=self.mark_ended,
                 ) as streams:
                     writer.close()
                     try:

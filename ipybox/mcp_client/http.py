@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx2
 
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, check_message
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
 
 # The end of a line, and an empty line: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
@@ -130,8 +130,8 @@ def bounded(
     *,
     is_server: bool,
     max_bytes: int = MAX_MESSAGE_BYTES,
-    check: Callable[[bytes], None] = check_message,
-    on_excess: Callable[[str], None] = lambda why: None,
+    limit: MessageLimit | None = None,
+    on_excess: Callable[[ExcessError], None] = lambda exc: None,
 ) -> dict[str, list[Callable[..., Any]]]:
     """Returns hooks that limit an `httpx2.AsyncClient` (its `event_hooks`).
 
@@ -139,8 +139,8 @@ def bounded(
         reach: Where requests may go.
         is_server: Whether they go to the MCP server itself, whose address then defines the reach.
         max_bytes: Maximum bytes of a response, or of an event in an event stream.
-        check: Called with each response or event before it is parsed; raises an `ExcessError` if that costs too much.
-        on_excess: Called with the limit that a response exceeds; its request fails.
+        limit: The limit of each response or event, which is checked before it is parsed.
+        on_excess: Called if a response exceeds a limit; its request fails.
     """
 
     async def before(request: httpx2.Request) -> None:
@@ -174,7 +174,7 @@ def bounded(
         encoded = {"content-encoding": response.headers.pop("content-encoding", "identity")}
         decoded = httpx2.Response(200, headers=encoded, stream=response.stream, request=response.request)
         events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = BoundedStream(decoded, max_bytes, check, events=events, on_excess=on_excess)
+        response.stream = BoundedStream(decoded, max_bytes, limit or MessageLimit(), events=events, on_excess=on_excess)
 
     return {"request": [before], "response": [after]}
 
@@ -192,13 +192,13 @@ class BoundedStream(httpx2.AsyncByteStream):
         self,
         response: httpx2.Response,
         max_bytes: int,
-        check: Callable[[bytes], None],
+        limit: MessageLimit,
         *,
         events: bool,
-        on_excess: Callable[[str], None],
+        on_excess: Callable[[ExcessError], None],
     ):
         self._response = response
-        self._check = check
+        self._limit = limit
         self._max_bytes = max_bytes
         self._events = events
         self._on_excess = on_excess
@@ -207,12 +207,12 @@ class BoundedStream(httpx2.AsyncByteStream):
         try:
             async with aclosing(self._pieces()) as pieces:
                 async for piece, is_event in pieces:
-                    self._check(piece)
+                    self._limit.check(piece)
                     if self._events and piece.count(b"\n") + piece.count(b"\r") > MAX_EVENT_LINES:
                         raise ExcessError(f"{MAX_EVENT_LINES:,} lines")
                     yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece
         except ExcessError as exc:
-            self._on_excess(str(exc))
+            self._on_excess(exc)
             raise ExcessiveResponseError(str(exc)) from None
 
     async def aclose(self) -> None:

@@ -87,8 +87,8 @@ class MCPHTTPClient(httpx2.AsyncClient):
             event_hooks=bounded(
                 reach,
                 is_server=True,
-                check=lambda data: connection.check(data),
-                on_excess=partial(connection.mark_ended, deliberate=True),
+                limit=connection.message_limit,
+                on_excess=connection.mark_ended,
             ),
             verify=trusted_authorities(),
         )

@@ -7,13 +7,18 @@ linear time.
 
 import json
 import re
+from functools import partial
+from itertools import repeat
 from typing import Any, cast
 
-from mcp_types import INTERNAL_ERROR, PARSE_ERROR, JSONRPCMessage, RequestId, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, PARSE_ERROR, RequestId, jsonrpc_message_adapter
 from pydantic_core import from_json, to_json
 
 #: A message as it is on the wire.
 Wire = dict[str, Any]
+
+#: Returns the SDK's form of a message, or raises a ValueError if it is not a message.
+validated = partial(jsonrpc_message_adapter.validate_python, by_name=False)
 
 #: Maximum number of messages in a batch. The rest is dropped: no server needs so many, and a million takes seconds.
 MAX_BATCH = 1000
@@ -42,7 +47,7 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
     except (ValueError, RecursionError) as exc:
         return [_salvaged(text, exc)]
     items = cast("list[Any]", value)[:MAX_BATCH] if isinstance(value, list) else [value]
-    found = [message for item in items if (message := _repaired(item, default_id))]
+    found = [*filter(None, map(_repaired, items, repeat(default_id)))]
     if not found:
         raise ValueError("not JSON-RPC")
     return found
@@ -70,11 +75,6 @@ def error_reply(request_id: RequestId, text: str, code: int = PARSE_ERROR) -> Wi
 def encode(message: Wire) -> bytes:
     """Returns a message as JSON."""
     return to_json(message, inf_nan_mode="constants")
-
-
-def validated(message: Wire) -> JSONRPCMessage:
-    """Returns the SDK's form of a message, or raises a ValueError if it is not a message."""
-    return jsonrpc_message_adapter.validate_python(message, by_name=False)
 
 
 def _salvaged(text: str, exc: Exception) -> Wire:
@@ -118,8 +118,11 @@ def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     is_reply = "result" in message or "error" in message
     if isinstance(message.get("method"), str) and not is_reply:
         return {**message, "jsonrpc": "2.0"}
-    request_id = _id(message.get("id"))
-    request_id = default_id if request_id is None else request_id
+    request_id = message.get("id")
+    if isinstance(request_id, float) and request_id.is_integer():
+        request_id = int(request_id)
+    if not isinstance(request_id, int | str) or isinstance(request_id, bool):
+        request_id = default_id
     if request_id is None or not (is_reply or "jsonrpc" in message):
         return None
     error, result = message.get("error"), message.get("result")
@@ -130,12 +133,6 @@ def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     return error_reply(
         request_id, f"the server's response contains no result: {_excerpt(encode(message))}", INTERNAL_ERROR
     )
-
-
-def _id(value: Any) -> RequestId | None:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
 
 
 def _error(error: Any) -> Wire:
@@ -156,7 +153,7 @@ def _error(error: Any) -> Wire:
 def _request_id(text: str) -> RequestId | None:
     """Returns the id of a reply that can't be parsed."""
     found = _FIRST_ID.match(text) or _LAST_ID.search(text, max(len(text) - _TAIL, 0))
-    return found and _id(from_json(found["id"]))
+    return found and from_json(found["id"])
 
 
 def _excerpt(data: bytes) -> str:

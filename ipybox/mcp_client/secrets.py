@@ -35,10 +35,11 @@ class LiteralSecret:
         )
 
 
-def literal_secrets(server: StdioParams | RemoteParams) -> list[LiteralSecret]:
-    """Returns the plain-text secrets in parameters, recognized by name and form; placeholders are not secrets."""
-    found = _of_process(server) if isinstance(server, StdioParams) else _of_remote(server)
-    return [secret for secret in found if secret.value and not variables(secret.value)]
+def literal_secrets(server: StdioParams | RemoteParams) -> Iterator[LiteralSecret]:
+    """Yields the plain-text secrets in parameters, recognized by name and form; placeholders are not secrets."""
+    for secret in _of_process(server) if isinstance(server, StdioParams) else _of_remote(server):
+        if secret.value and not variables(secret.value):
+            yield secret
 
 
 def _of_process(server: StdioParams) -> Iterator[LiteralSecret]:

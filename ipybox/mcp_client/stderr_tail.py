@@ -1,7 +1,6 @@
 """Reads what a stdio server and its launcher write to stderr, such as the download progress of npx and uvx."""
 
 import re
-from collections.abc import Callable
 
 from ipybox.mcp_client import process_guard
 from ipybox.support.child import StderrLines
@@ -31,12 +30,9 @@ _REPORT = printable(process_guard.REPORT)
 class ServerStderr(StderrLines):
     """Keeps the lines that explain a server's failure, without traceback frames and downloads; `log` gets all lines."""
 
-    def __init__(self, log: Callable[[str], None]):
-        super().__init__("MCP server")
-        #: How the server ended ("exited with code 3"), if the guard has said so.
-        self.report: str | None = None
-        self._log = log
-        self._in_frame = False
+    #: How the server ended ("exited with code 3"), if the guard has said so.
+    report: str | None = None
+    _in_frame = False
 
     def _receive(self, line: str) -> None:
         line = line.rstrip()

@@ -3,33 +3,34 @@
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import anyio
 
 
+@dataclass(frozen=True)
 class TimeLimits:
-    """The limits of one connection, which must be established by `deadline` on anyio's clock."""
+    """The limits of one connection."""
 
-    def __init__(self, deadline: float):
-        #: Cancelled at the deadline.
-        self.scope = anyio.CancelScope(deadline=deadline)
-        self._limits = {self.scope}
+    #: Has the deadline at which the connection must be established.
+    scope: anyio.CancelScope
+    _others: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
 
     @contextmanager
     def limit(self, seconds: float) -> Generator[None]:
         """A context that raises TimeoutError when it takes too long, not counting the time in `paused`."""
         with anyio.fail_after(seconds) as limit:
-            self._limits.add(limit)
+            self._others.add(limit)
             try:
                 yield
             finally:
-                self._limits.discard(limit)
+                self._others.discard(limit)
 
     @contextmanager
     def paused(self) -> Generator[None]:
         """A context that pauses the time limits while ipybox waits for a person."""
         began = anyio.current_time()
-        stopped = {limit: limit.deadline for limit in self._limits}
+        stopped = {limit: limit.deadline for limit in (self.scope, *self._others)}
         for limit in stopped:
             limit.deadline = math.inf
         try:

@@ -20,6 +20,7 @@ import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import IO, cast
 
 import anyio
@@ -27,7 +28,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from ipybox.mcp_client.messages import read_messages, validated
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
 from ipybox.support.process_group import signal_group
 
 logger = logging.getLogger(__name__)
@@ -46,9 +47,9 @@ async def stdio_transport(
     env: Mapping[str, str],
     cwd: str | None,
     stderr: IO[str] | None,
-    check: Callable[[bytes], None],
+    limit: MessageLimit,
     on_noise: Callable[[str], None],
-    on_end: Callable[[str | None], None],
+    on_end: Callable[[ExcessError | None], None],
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage], MemoryObjectSendStream[SessionMessage]]]:
     """Starts a server and yields a stream of its messages and a stream for messages to it.
 
@@ -57,16 +58,18 @@ async def stdio_transport(
         env: The whole environment.
         cwd: The working directory.
         stderr: The server's stderr, by default the application's.
-        check: Called with each line before it is parsed; raises an `ExcessError` if that costs too much.
+        limit: The limit of each line, which is checked before it is parsed.
         on_noise: Called with each line that is not a message.
         on_end: Called when no more messages follow, unless the session has ended before: with None if the server closed
-            its stdout or stdin, or with the limit that a message exceeded.
+            its stdout or stdin, or with the error of a message that exceeded a limit.
 
     Raises:
         OSError: If the guard can't be started.
     """
-    start = asyncio.get_running_loop().subprocess_exec(
-        _Protocol, *command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+    loop = asyncio.get_running_loop()
+    factory = partial(_Protocol, limit=_CHUNK, loop=loop)
+    start = loop.subprocess_exec(
+        factory, *command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, cwd=cwd, start_new_session=True
     )
     starting = asyncio.create_task(start)
     with anyio.CancelScope(shield=True):  # asyncio loses a process whose start is cancelled: `support.tasks`
@@ -78,7 +81,7 @@ async def stdio_transport(
     received, messages = anyio.create_memory_object_stream[SessionMessage](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, protocol.stdout, received, check, on_noise, on_end)
+        tasks.start_soon(_receive, protocol.stdout, received, limit, on_noise, on_end)
         sent = anyio.Event()
         tasks.start_soon(_send, protocol.stdin, to_send, received, sent, on_end)
         try:
@@ -95,13 +98,10 @@ async def stdio_transport(
 class _Protocol(SubprocessStreamProtocol):
     """The streams of a process, and a notification of its exit, which does not wait for the pipes to close."""
 
-    def __init__(self) -> None:
-        super().__init__(limit=_CHUNK, loop=asyncio.get_running_loop())
-        self.exited = anyio.Event()
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._process = cast(asyncio.SubprocessTransport, transport)
+        self.exited = anyio.Event()
 
     def process_exited(self) -> None:
         super().process_exited()
@@ -124,17 +124,17 @@ def _kill_session(session: int) -> None:
 async def _receive(
     stdout: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage],
-    check: Callable[[bytes], None],
+    limit: MessageLimit,
     on_noise: Callable[[str], None],
-    on_end: Callable[[str | None], None],
+    on_end: Callable[[ExcessError | None], None],
 ) -> None:
-    excess: str | None = None
+    excess: ExcessError | None = None
     try:
         async with received:
             try:
-                await _pass_on(stdout, received, check, on_noise)
+                await _pass_on(stdout, received, limit, on_noise)
             except ExcessError as exc:
-                excess = str(exc)
+                excess = exc
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # the session has ended
             if received.statistics().open_receive_streams:
@@ -148,7 +148,7 @@ async def _receive(
 async def _pass_on(
     stdout: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage],
-    check: Callable[[bytes], None],
+    limit: MessageLimit,
     on_noise: Callable[[str], None],
 ) -> None:
     pending = bytearray()
@@ -158,7 +158,7 @@ async def _pass_on(
             if pending:
                 line = b"".join((pending, line))
                 pending.clear()
-            check(line)
+            limit.check(line)
             try:
                 messages = [*map(validated, read_messages(line))]
             except ValueError:
@@ -176,7 +176,7 @@ async def _send(
     to_send: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage],
     sent: anyio.Event,
-    on_end: Callable[[str | None], None],
+    on_end: Callable[[ExcessError | None], None],
 ) -> None:
     try:
         async with to_send:

@@ -1,4 +1,4 @@
-"""Registers MCP servers; the registration of a remote server may wait for a person to sign in.
+"""Registers remote MCP servers, which may wait for a person to sign in.
 
 Signing in may take longer than a client waits for an answer. So once the sign-in address is known, the registration
 continues in the background: the first request is answered in time, with that address if needed, and repeating the
@@ -13,12 +13,13 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 
-from ipybox.mcp_client.oauth.sign_in import SignIn, open_in_browser
+from ipybox.mcp_client.oauth.sign_in import open_in_browser
 from ipybox.mcp_server.detached import DetachedTask
 from ipybox.support.errors import MCPServerError
 from ipybox.support.printable import printable
@@ -31,17 +32,13 @@ ANSWER_TIMEOUT = 45.0
 
 _SIGN_IN = "sign_in"
 
-#: Generates a server's package from its name, its parameters, a sign-in function, and a callback for progress lines.
-Generate = Callable[[str, dict[str, Any], SignIn, Callable[[str], None]], Awaitable["ToolModules"]]
-
 _Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
 
 
-class ServerRegistrar:
-    """Registers servers with `generate`, and keeps registrations that wait for a person."""
+class RemoteServerRegistrar:
+    """Registers remote servers, and keeps registrations that wait for a person."""
 
-    def __init__(self, generate: Generate):
-        self._generate = generate
+    def __init__(self) -> None:
         self._waiting: dict[str, _Registration] = {}
 
     async def register(
@@ -49,18 +46,18 @@ class ServerRegistrar:
         server_name: str,
         server_params: dict[str, Any],
         context: Context[Any, Any],
-        on_progress: Callable[[str], None],
+        generate: Callable[..., Awaitable["ToolModules"]],
     ) -> "ToolModules | InputRequiredResult":
         """Registers a server; returns its modules, or a form that asks the user to sign in.
 
+        `generate` generates its package, given `sign_in`; it is not called if the same registration is waiting.
+
         Raises an MCPServerError with the sign-in address if the user hasn't signed in when the request must end.
         """
-        if "url" not in server_params:  # a local server never asks for a sign-in
-            return await self._generate(server_name, server_params, open_in_browser, on_progress)
         key = json.dumps([server_name, server_params], sort_keys=True)
         task = self._waiting.pop(key, None)
         if task is None or task.failed:
-            task = self._started(server_name, server_params, on_progress)
+            task = _Registration(partial(_generate, generate))
         try:
             question = await _wait(task, context)
         except BaseException:
@@ -74,23 +71,21 @@ class ServerRegistrar:
             raise MCPServerError(f"MCP server {server_name!r}: {_sign_in_message(task.form.url)}")
         return question
 
-    def _started(
-        self, server_name: str, server_params: dict[str, Any], on_progress: Callable[[str], None]
-    ) -> _Registration:
-        def work(ask: "Callable[[ElicitRequestURLParams], object]") -> "Awaitable[ToolModules]":
-            async def show(url: str) -> None:
-                message = "Sign in to the MCP server that is being registered"
-                # Doesn't await the answer: the sign-in may succeed without it.
-                ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
-
-            return self._generate(server_name, server_params, show, on_progress)
-
-        return DetachedTask(work)
-
     async def aclose(self) -> None:
         """Cancels waiting registrations."""
         for task in self._waiting.values():
             await task.cancel()
+
+
+def _generate(
+    generate: Callable[..., Awaitable["ToolModules"]], ask: Callable[[ElicitRequestURLParams], object]
+) -> Awaitable["ToolModules"]:
+    async def sign_in(url: str) -> None:
+        message = "Sign in to the MCP server that is being registered"
+        # Doesn't await the answer: the sign-in may succeed without it.
+        ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
+
+    return generate(sign_in=sign_in)
 
 
 async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,13 +17,12 @@ from mcp.server.mcpserver import server as sdk_server
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from ipybox.mcp_client.oauth.sign_in import SignIn
 from ipybox.mcp_server import Images, Instructions
 from ipybox.mcp_server.client_traits import ClientTraits, announced, traits_of
 from ipybox.mcp_server.instructions import MINIMAL, TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of
-from ipybox.mcp_server.registration import ServerRegistrar
+from ipybox.mcp_server.registration import RemoteServerRegistrar
 from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import ToolResultBuilder, failure_result
@@ -57,7 +57,7 @@ class ToolHandlers:
         instructions: Instructions = "full",
     ):
         self._services = services
-        self._registrations = ServerRegistrar(self._generate)
+        self._registrations = RemoteServerRegistrar()
         self._agreements: Agreements | None = None
         outputs = OutputStore(services.config.workspace)
         self._results = ToolResultBuilder(outputs, images)
@@ -94,10 +94,27 @@ class ToolHandlers:
 
         Returns the names of the modules, one per tool, or what changed since the last registration.
         """
+        # The SDK is loaded at this point; the generator is not.
+        from ipybox.mcp_apigen import generate_mcp_sources
+
+        services, config = self._services, self._services.config
         try:
             async with progress_of(context) as progress:
-                note_line: Callable[[str], None] = (lambda _: None) if progress is None else progress.note_line
-                modules = await self._registrations.register(server_name, server_params, context, note_line)
+                generate = partial(
+                    generate_mcp_sources,
+                    server_name,
+                    server_params,
+                    config.workspace / TOOLS_DIR,
+                    places=config.writable_places,
+                    variables=config.placeholder_values(),
+                    audit=services.opened_audit(),
+                    connect_timeout=services.register_timeout,
+                    on_progress=None if progress is None else progress.note_line,
+                )
+                if "url" in server_params:  # a local server never asks for a sign-in
+                    modules = await self._registrations.register(server_name, server_params, context, generate)
+                else:
+                    modules = await generate()
             if isinstance(modules, InputRequiredResult):
                 return modules
             split = await self._split(modules, context)
@@ -204,24 +221,6 @@ class ToolHandlers:
         if isinstance(record, InputRequiredResult):
             return record
         return [f"{record.split}; {len(record.unasked)} run without asking"]
-
-    async def _generate(
-        self, server_name: str, server_params: dict[str, Any], sign_in: SignIn, on_progress: Callable[[str], None]
-    ) -> "ToolModules":
-        # The SDK is loaded at this point; the generator is not.
-        from ipybox.mcp_apigen import generate_mcp_sources
-
-        return await generate_mcp_sources(
-            server_name,
-            server_params,
-            self._services.config.workspace / TOOLS_DIR,
-            places=self._services.config.writable_places,
-            variables=self._services.config.placeholder_values(),
-            sign_in=sign_in,
-            audit=self._services.opened_audit(),
-            connect_timeout=self._services.register_timeout,
-            on_progress=on_progress,
-        )
 
 
 def _fitted(answer: Any, client: ClientTraits) -> Any:

@@ -22,26 +22,28 @@ class ExcessError(Exception):
         super().__init__(f"it sent a message larger than the limit of {limit}")
 
 
-def check_message(data: bytes) -> None:
-    """Raises an `ExcessError` if a message from an MCP server is too costly to parse."""
-    if exceeds_value_limit(data):
-        raise ExcessError(f"{MAX_VALUES:,} values")
+class MessageLimit:
+    """Limits what an MCP server sends: each message, and all messages together while its tools are listed.
 
+    Attributes:
+        listed: The bytes and values of the messages since the listing began; None if no tools are being listed.
+    """
 
-class ListingLimit:
-    """Limits what an MCP server sends while its tools are listed, in all messages together."""
-
-    def __init__(self) -> None:
-        self._bytes, self._values = MAX_LISTED_BYTES, MAX_LISTED_VALUES
+    listed: tuple[int, int] | None = None
 
     def check(self, data: bytes) -> None:
-        """Raises an `ExcessError` if a further message exceeds a limit."""
-        self._bytes -= len(data)
-        if self._bytes < 0:
+        """Raises an `ExcessError` if a message is too costly to parse."""
+        if self.listed is None:
+            if exceeds_value_limit(data):
+                raise ExcessError(f"{MAX_VALUES:,} values")
+            return
+        size = self.listed[0] + len(data)
+        if size > MAX_LISTED_BYTES:
             raise ExcessError(f"{MAX_LISTED_BYTES:,} bytes for its tool list")
-        self._values -= count_values(data, 0)
-        if self._values < 0:
+        values = self.listed[1] + count_values(data, 0)
+        if values > MAX_LISTED_VALUES:
             raise ExcessError(f"{MAX_LISTED_VALUES:,} values for its tool list")
+        self.listed = size, values
 
 
 def exceeds_value_limit(data: bytes) -> bool:

@@ -2,18 +2,16 @@
 
 import asyncio
 import codecs
-import logging
 import os
 import signal
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from ipybox.support.printable import printable
 from ipybox.support.process_group import signal_group
-
-logger = logging.getLogger(__name__)
 
 #: Maximum lines that are kept, and characters per line.
 MAX_LINES = 20
@@ -42,10 +40,14 @@ class StderrLines:
     """Reads a pipe until `close`, or until all holders have closed its other end.
 
     With asyncio's own pipe, a process would count as running until every holder of the pipe has ended.
+
+    Args:
+        log: Called with each line, without control characters and cut to `MAX_LENGTH` characters.
+        echo: Whether all text also goes to this process's stderr.
     """
 
-    def __init__(self, name: str, *, echo: bool = False):
-        self._name = name
+    def __init__(self, log: Callable[[str], object], *, echo: bool = False):
+        self._log = log
         self._echo = echo
         self._transport: asyncio.ReadTransport | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -97,4 +99,4 @@ class StderrLines:
 
     def _receive(self, line: str) -> None:
         self._lines.append(line)
-        logger.debug("%s: %s", self._name, line)
+        self._log(line)

@@ -15,8 +15,16 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 def variables(value: Any) -> list[str]:
     """Returns the names of all variables that `value` refers to, each once, in order of appearance."""
-    names: dict[str, str] = {}
-    _replaced(value, lambda match: names.setdefault(match[1], ""))
+    names: dict[str, None] = {}
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            names |= dict.fromkeys(_PLACEHOLDER.findall(value))
+        elif isinstance(value, list):
+            pending += reversed(cast("list[Any]", value))
+        elif isinstance(value, dict):
+            pending += reversed(cast("dict[Any, Any]", value).values())
     return list(names)
 
 

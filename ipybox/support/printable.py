@@ -9,6 +9,7 @@ import re
 from pathlib import PurePath
 
 _UNUSUAL = re.compile(r"[^ -~]")
+_UNUSUAL_IN_LINES = re.compile(r"[^ -~\n\t]")
 
 #: Characters that count as printable but show nothing: fillers and variation selectors, which can hide any text.
 #: https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point
@@ -22,8 +23,7 @@ def printable(text: str | PurePath, *, lines: bool = False) -> str:
 
     `lines` keeps line breaks and tabs.
     """
-    kept = "\n\t" if lines else ""
-    return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept or _shows(found[0]) else escape(found[0]), str(text))
+    return (_UNUSUAL_IN_LINES if lines else _UNUSUAL).sub(_shown, str(text))
 
 
 def escape(character: str) -> str:
@@ -32,8 +32,8 @@ def escape(character: str) -> str:
     return "".join(f"\\u{data[start : start + 4]}" for start in range(0, len(data), 4))
 
 
-def _shows(character: str) -> bool:
-    return character.isprintable() and not _INVISIBLE.match(character)
+def _shown(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() and not _INVISIBLE.match(found[0]) else escape(found[0])
 
 
 class PrintableFormatter(logging.Formatter):

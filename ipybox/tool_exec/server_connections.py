@@ -18,6 +18,7 @@ import importlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
@@ -88,7 +89,7 @@ class ServerConnections:
 
     async def _stop_all(self, reason: str) -> None:
         sessions = dict(self._sessions)
-        await asyncio.gather(*(session.stop(reason) for session in sessions.values()))
+        await asyncio.gather(*map(_ServerConnection.stop, sessions.values(), repeat(reason)))
         for name, session in sessions.items():
             if self._sessions.get(name) is session:
                 del self._sessions[name]

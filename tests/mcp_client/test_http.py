@@ -14,7 +14,7 @@ import pytest
 from ipybox.errors import MCPConnectionLost
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http import MAX_EVENT_LINES, ExcessiveResponseError, Reach, bounded
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES
+from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES, ExcessError
 from tests.servers import WAIT
 
 LIMIT = 1000
@@ -38,7 +38,12 @@ class Answer(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def answered(
-    body: bytes, headers: dict[str, str], size: int = 65536, *, refused: list[str] | None = None, limit: int = LIMIT
+    body: bytes,
+    headers: dict[str, str],
+    size: int = 65536,
+    *,
+    refused: list[ExcessError] | None = None,
+    limit: int = LIMIT,
 ) -> AsyncGenerator[httpx2.Response]:
     on_excess = ([] if refused is None else refused).append
     hooks = bounded(Reach("http://localhost"), is_server=True, max_bytes=limit, on_excess=on_excess)
@@ -81,12 +86,12 @@ async def test_events_are_the_same_however_they_arrive_and_may_exceed_the_limit_
 async def test_a_response_that_costs_too_much_is_not_read(
     body: bytes, headers: dict[str, str], limit: int, reason: str
 ):
-    refused: list[str] = []
+    refused: list[ExcessError] = []
     async with answered(body, headers, refused=refused, limit=limit) as response:
         with pytest.raises(ExcessiveResponseError, match=f"it sent a message larger than the limit of {reason}"):
             await response.aread()
 
-    assert refused == [f"it sent a message larger than the limit of {reason}"]
+    assert [*map(str, refused)] == [f"it sent a message larger than the limit of {reason}"]
 
 
 async def test_a_compressed_response_is_read_and_the_rest_of_it_stays_as_it_was():

@@ -38,7 +38,7 @@ KEY = "sk-ant-api03-" + "x" * 20
     ],
 )
 def test_secrets_in_plain_text_are_found_by_names_and_looks(params: dict[str, Any], found: dict[str, str]):
-    secrets = literal_secrets(parse_params(params if "url" in params else {"command": "npx", **params}))
+    secrets = [*literal_secrets(parse_params(params if "url" in params else {"command": "npx", **params}))]
 
     assert {secret.place: secret.value for secret in secrets} == found
     for secret in secrets:

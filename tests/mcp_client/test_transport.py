@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from ipybox.mcp_client.transport import stdio_transport
-from ipybox.support.bounded_json import check_message
+from ipybox.support.bounded_json import ExcessError, MessageLimit
 from tests import servers
 from tests.servers import WAIT
 
@@ -20,16 +20,16 @@ LONG = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="x" * 1_000_000)
 
 
 @asynccontextmanager
-async def transport(code: str, ended: list[str | None] | None = None) -> AsyncGenerator[tuple[Any, Any]]:
+async def transport(code: str, ended: list[ExcessError | None] | None = None) -> AsyncGenerator[tuple[Any, Any]]:
     """The transport to a server that is no more than some Python, without its guard."""
     server = stdio_transport(
         [sys.executable, "-S", "-c", code],
         env=os.environ,
         cwd=None,
         stderr=sys.__stderr__,
-        check=check_message,
+        limit=MessageLimit(),
         on_noise=lambda text: None,
-        on_end=(ended if ended is not None else list[str | None]()).append,
+        on_end=(ended if ended is not None else list[ExcessError | None]()).append,
     )
     async with asyncio.timeout(WAIT), server as streams:
         yield streams
@@ -75,11 +75,11 @@ async def test_the_messages_of_a_server_end_when_it_had_stopped_reading_before(t
 async def test_a_line_that_is_too_long_ends_the_messages_before_its_end_is_there(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ipybox.mcp_client.transport.MAX_MESSAGE_BYTES", 1000)
     line = '{"jsonrpc": "2.0", "method": "m"}\n'
-    ended: list[str | None] = []
+    ended: list[ExcessError | None] = []
     code = f"import time; print({line!r} + 'x' * 1000, end='', flush=True); time.sleep(1000)"
     async with transport(code, ended) as (messages, _):
         assert [each.message.method async for each in messages] == ["m"]
-    assert ended == ["it sent a message larger than the limit of 1,000 bytes"]
+    assert [*map(str, ended)] == ["it sent a message larger than the limit of 1,000 bytes"]
 
 
 async def test_the_last_words_of_a_server_need_no_reader(tmp_path: Path):

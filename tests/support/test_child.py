@@ -21,7 +21,7 @@ async def written(lines: StderrLines, *parts: bytes) -> tuple[str, ...]:
 
 
 async def test_lines_that_come_in_parts_are_whole_and_the_last_ones_are_kept():
-    lines = StderrLines("test")
+    lines = StderrLines(str)
     first = b"".join(b"%d\n" % number for number in range(2 * MAX_LINES))
 
     assert (await written(lines, first, b"one ", b"line\nnot end", b"ed"))[-3:] == (
@@ -34,7 +34,7 @@ async def test_lines_that_come_in_parts_are_whole_and_the_last_ones_are_kept():
 
 
 async def test_long_lines_are_cut_and_control_characters_shown():
-    lines = StderrLines("test")
+    lines = StderrLines(str)
 
     long, red = await written(lines, b"x" * (2 * MAX_LENGTH) + b"\n\x1b[31mred\n")
 
@@ -44,7 +44,7 @@ async def test_long_lines_are_cut_and_control_characters_shown():
 
 
 async def test_what_is_echoed_is_kept_too(capsys: pytest.CaptureFixture[str]):
-    lines = StderrLines("test", echo=True)
+    lines = StderrLines(str, echo=True)
 
     assert await written(lines, b"said\n") == ("said",)
     assert capsys.readouterr().err == "said\n"
@@ -52,7 +52,7 @@ async def test_what_is_echoed_is_kept_too(capsys: pytest.CaptureFixture[str]):
 
 
 async def test_close_leaves_no_descriptor_though_a_process_holds_the_other_end():
-    lines = StderrLines("test")
+    lines = StderrLines(str)
     before = len(os.listdir("/proc/self/fd"))
     fd = await lines.open()
 

@@ -1,6 +1,7 @@
 """Renders all files of a generated package as text: pure, so that it needs no server and can be measured."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from ipybox.mcp_apigen.package.hashes import meaning_hash
@@ -13,6 +14,8 @@ from ipybox.mcp_apigen.render.text import block, docstring, quote, summary
 # Characters of a line in the list of tools, and the minimum for a tool's summary.
 _INDEX_WIDTH = 60
 _LEAST_SUMMARY = 40
+
+_NAME = attrgetter("name")
 
 
 def render_package(
@@ -34,7 +37,7 @@ def render_package(
     files = {"__init__.py": ""}
     hashes = {"__init__.py": ""}
     records: dict[str, ModuleRecord] = {}
-    for tool, name in zip(tools, module_names([tool.name for tool in tools], known or {}), strict=True):
+    for tool, name in zip(tools, module_names([*map(_NAME, tools)], known or {}), strict=True):
         sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(name) - 2, _LEAST_SUMMARY))
         index.append(f"{name}: {sentence}" if sentence else name)
         source, used, schema = render_module(tool, name)

@@ -36,25 +36,26 @@ def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
     manifest = Manifest.parse(new[MANIFEST].encode())
     if manifest is None:
         raise ValueError(f"the new {MANIFEST} is invalid")
-    before = old.manifest or Manifest(server=manifest.server, modules={}, files={})
-    files = {name: text.encode() for name, text in new.items()}
-    discardable = {MANIFEST} if old.manifest else set[str]()
+    files = dict(zip(new, map(str.encode, new.values()), strict=True))
+    discardable, generated, hashes = set[str](), {*new}, dict[str, str]()
+    if old.manifest:
+        discardable.add(MANIFEST)
+        generated |= old.manifest.generated
+        hashes = old.manifest.files
     for name, content in old.contents.items():
-        if content == files.get(name) or sha256_hex(content) == before.files.get(name, ""):
+        if content == files.get(name) or sha256_hex(content) == hashes.get(name, ""):
             discardable.add(name)
-    for file, record, module in _sources(before, manifest, old):
+    for file, record, module in _sources(manifest, old):
         records = [record, manifest.modules.get(module or "")]
         appended, intact = split_additions(old.contents[file], [each for each in records if each])
         if module:
             files[f"{module}.py"] += appended
         if intact and (module or not appended):
             discardable.add(file)
-    return MergedPackage(manifest, files, discardable, before.generated | new.keys())
+    return MergedPackage(manifest, files, discardable, generated)
 
 
-def _sources(
-    before: Manifest, manifest: Manifest, old: ExistingPackage
-) -> Iterator[tuple[str, ModuleRecord | None, str | None]]:
+def _sources(manifest: Manifest, old: ExistingPackage) -> Iterator[tuple[str, ModuleRecord | None, str | None]]:
     """Yields the old files that may contain additions, with their records and the new modules of the same tools."""
     free: dict[str, list[str]] = {}
     for module, record in manifest.modules.items():
@@ -64,11 +65,12 @@ def _sources(
         same = free.get(tool, [])
         return same.pop(same.index(module) if module in same else 0) if same else None
 
-    for module, record in before.modules.items():
+    before = old.manifest.modules if old.manifest else {}
+    for module, record in before.items():
         if f"{module}.py" in old.contents:
             yield f"{module}.py", record, module_of(record.tool, module)
     for module in chain.from_iterable(free.values()):
-        if f"{module}.py" in old.contents and module not in before.modules:
+        if f"{module}.py" in old.contents and module not in before:
             yield f"{module}.py", None, module
 
 

@@ -39,7 +39,7 @@ def swap_in(parent: Directory, place: Path, renewal: MergedPackage, previous: Ex
             new.write_new(name, data)
         move = _Move(new, renewal, previous)
         _swap(scratch, parent, place, move)
-    return {name: target for name, target in move.moved.items() if name != target}
+    return move.renamed
 
 
 def check_generated(parent: Directory, place: Path) -> None:
@@ -70,8 +70,9 @@ class _Move:
     new: Directory
     renewal: MergedPackage
     previous: ExistingPackage
-    #: The new names of files, by their old ones.
+    #: The new names of files, by their old ones: of all files, and of those whose name changed.
     moved: dict[str, str] = field(default_factory=dict[str, str])
+    renamed: dict[str, str] = field(default_factory=dict[str, str])
 
     def keep(self, old: Directory) -> None:
         names = old.names()
@@ -83,6 +84,8 @@ class _Move:
                     target = self._target(name, names)
                     old.rename(name, self.new, target)
                     self.moved[name] = target
+                    if target != name:
+                        self.renamed[name] = target
 
     def undo(self, old: Directory) -> None:
         while self.moved:

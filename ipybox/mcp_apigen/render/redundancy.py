@@ -12,13 +12,14 @@ _EMPTY = {
 _WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])")
 # A description with numbers, quotations, remarks or words of another script says something.
 _SAYING = re.compile(r"[^\w\s.,/-]|\d", re.ASCII)
-_ENDING = re.compile(r"(?<=...)(?:ies|es|s|ed|ing)\Z")
+_ENDING = re.compile(r"(?<=[a-z]{3})(?:ies|es|s|ed|ing)\b")
 _LEAST_PREFIX = 4
 
 
 def known_words(names: Iterable[str]) -> set[str]:
     """Returns the words in the names of a tool and of an object's fields."""
-    return {_ENDING.sub("", word.lower()) for word in _WORD.findall(" ".join(names))}
+    words = " ".join(_WORD.findall(" ".join(names))).lower()
+    return {*_ENDING.sub("", words).split()}
 
 
 def is_redundant(description: str, known: set[str]) -> bool:

@@ -4,7 +4,7 @@ import inspect
 import re
 import textwrap
 import unicodedata
-from typing import Any
+from typing import Any, cast
 
 from ipybox.mcp_apigen.schema.values import elements, is_object, mapping
 
@@ -36,10 +36,10 @@ def literal(value: Any) -> str:
     if isinstance(value, str):
         return quote(value)
     if is_object(value):
-        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+        items = zip(map(literal, value), map(literal, value.values()), strict=True)
+        return "{" + ", ".join(map(": ".join, items)) + "}"
     if isinstance(value, list | tuple):
-        items: list[Any] = [*value]
-        return "[" + ", ".join(map(literal, items)) + "]"
+        return "[" + ", ".join(map(literal, cast("list[Any]", value))) + "]"
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     raise ValueError(f"{type(value).__name__} is not a JSON value")

@@ -38,6 +38,8 @@ _OF_SOME_KIND = set[str]().union(*OF_KIND.values())
 _IDLE: Schema = {"minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False}
 #: Keywords for the parts of arrays and objects, which types express.
 _PARTS = {"items", "properties", "required", "additionalProperties"}
+#: What the keywords for minimum and maximum sizes end with.
+_SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
 #: Keywords that demand something of any value.
 OF_ALL = {
     "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const",
@@ -65,25 +67,20 @@ def demands(schema: Schema, kinds: list[str]) -> set[str]:
     return said - _OF_SOME_KIND.difference(*map(OF_KIND.__getitem__, kinds)) if kinds else said
 
 
-def limiting(schema: Schema, kind: str) -> set[str]:
-    """Returns the keywords that limit the values of a kind: all that demand something, except of their parts."""
-    return schema.keys() & OF_KIND[kind] - _PARTS - dict(_IDLE.items() & schema.items()).keys()
-
-
-def string_limits(schema: Schema) -> Constraints:
-    """Returns the limits on a string's length, and its pattern."""
-    pattern = usable_pattern(schema.get("pattern"))
-    return size_limits(schema, "Length") + ((("pattern", pattern),) if pattern else ())
-
-
-def size_limits(schema: Schema, suffix: str) -> Constraints:
-    """Returns the limits that the keywords `min…` and `max…` with this suffix set."""
-    limits: list[tuple[str, int]] = []
-    for name, keyword, least in (("min_length", f"min{suffix}", 1), ("max_length", f"max{suffix}", 0)):
-        value = schema.get(keyword)
-        if is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
-            limits.append((name, int(value)))
-    return tuple(limits)
+def limits_of(schema: Schema, kind: str) -> tuple[Constraints, int]:
+    """Returns the limits of values of a kind, and how many keywords limit them, apart from keywords for their parts."""
+    keywords = schema.keys() & OF_KIND[kind] - _PARTS - dict(_IDLE.items() & schema.items()).keys()
+    limits: list[tuple[str, Any]] = []
+    if kind in ("integer", "number"):
+        limits += number_limits(schema, integral=kind == "integer")
+    elif kind in _SIZES:
+        for name, keyword, least in (("min_length", f"min{_SIZES[kind]}", 1), ("max_length", f"max{_SIZES[kind]}", 0)):
+            value = schema.get(keyword)
+            if is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
+                limits.append((name, int(value)))
+        if "pattern" in keywords and (pattern := usable_pattern(schema["pattern"])):
+            limits.append(("pattern", pattern))
+    return tuple(limits), len(keywords)
 
 
 def at_most(limits: Constraints, size: int) -> Constraints:

@@ -16,26 +16,22 @@ from ipybox.mcp_apigen.schema.ir import (
     UnenforcedType,
     UnionType,
 )
-from ipybox.mcp_apigen.schema.values import Schema, can_be_written, elements, is_among, is_of_kind
+from ipybox.mcp_apigen.schema.values import can_be_written, elements, is_among, is_of_kind
 
 #: Maximum characters of a default's JSON. A longer one costs readers of a module too much, and is not used.
 _MAX_TEXT = 1000
 
 
-def default_of(schemas: list[Schema], kind: Type, *, nested: bool) -> DefaultValue | None:
-    """Returns the first default of equivalent schemas, or None if callers must still give the property.
+def default_of(value: Any, kind: Type, *, nested: bool) -> DefaultValue | None:
+    """Returns a property's default, or None if callers must still give the property.
 
     They must if the default has another type (compared only roughly, because the kernel checks it again), can't be
     written in Python, or is an object with named properties, whose own defaults could be endless. They must also give a
     constant within an object, because it tells alternatives apart.
     """
-    for schema in schemas:
-        if "default" in schema:
-            value = schema["default"]
-            constant = isinstance(kind, LiteralType | ConstantType) and len(kind.values) == 1
-            usable = can_be_written(value) and len(json.dumps(value)) <= _MAX_TEXT and _may_hold(kind, value)
-            return DefaultValue(value) if usable and not (nested and constant) else None
-    return None
+    constant = isinstance(kind, LiteralType | ConstantType) and len(kind.values) == 1
+    usable = can_be_written(value) and len(json.dumps(value)) <= _MAX_TEXT and _may_hold(kind, value)
+    return DefaultValue(value) if usable and not (nested and constant) else None
 
 
 def _may_hold(kind: Type, value: Any) -> bool:

@@ -7,6 +7,7 @@ schema itself. When in doubt, it assumes that it did: at worst, a check is made 
 
 import json
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -15,10 +16,7 @@ from ipybox.mcp_apigen.schema.constraints import (
     OF_KIND,
     at_most,
     demands,
-    limiting,
-    number_limits,
-    size_limits,
-    string_limits,
+    limits_of,
     usable_pattern,
 )
 from ipybox.mcp_apigen.schema.defaults import default_of
@@ -58,15 +56,15 @@ def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
     return parser.model(schema, name, 0), list(dict.fromkeys(parser.remarks)), parser.exact
 
 
+@dataclass
 class _SchemaParser:
-    def __init__(self, resolver: Resolver):
-        self.remarks: list[str] = []
-        #: Whether the types so far reject all that the schema rejects.
-        self.exact = True
-        self._resolver = resolver
-        self._models: dict[int, Model] = {}
-        self._alike: dict[tuple[str, str], Model] = {}
-        self._steps = 0
+    _resolver: Resolver
+    remarks: list[str] = field(default_factory=list[str])
+    #: Whether the types so far reject all that the schema rejects.
+    exact: bool = True
+    _models: dict[int, Model] = field(default_factory=dict[int, Model])
+    _alike: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
+    _steps: int = 0
 
     def _type(self, schema: Any, hint: str, depth: int) -> Type:
         self._steps += 1
@@ -134,9 +132,10 @@ class _SchemaParser:
         values = [value for branch in branches for value in _texts(branch)]
         return all(map(_texts, branches)) and len(values) == len(set(values))
 
-    def _limits(self, kind: str, schema: Schema, limits: Constraints) -> Constraints:
-        """Returns the given limits, and records whether the schema demands more of values of this kind."""
-        self.exact &= len(limits) == len(limiting(schema, kind))
+    def _limits(self, kind: str, schema: Schema) -> Constraints:
+        """Returns the limits of values of a kind, and records whether the schema demands more of them."""
+        limits, keywords = limits_of(schema, kind)
+        self.exact &= len(limits) == keywords
         return limits
 
     def _of_kind(self, kind: str, schema: Schema, hint: str, depth: int) -> Type:
@@ -145,17 +144,13 @@ class _SchemaParser:
                 return self._object(schema, hint, depth)
             case "array":
                 return self._array(schema, hint, depth)
-            case "string":
-                return Scalar("string", self._limits(kind, schema, string_limits(schema)))
-            case "integer" | "number":
-                return Scalar(kind, self._limits(kind, schema, number_limits(schema, integral=kind == "integer")))
-            case "boolean":
-                return Scalar("boolean")
+            case "string" | "integer" | "number" | "boolean":
+                return Scalar(kind, self._limits(kind, schema))
             case _:
                 return NULL
 
     def _array(self, schema: Schema, hint: str, depth: int) -> Type:
-        limits = self._limits("array", schema, size_limits(schema, "Items"))
+        limits = self._limits("array", schema)
         hint = f"{hint} item"
         positions = elements(schema.get("prefixItems")) or elements(schema.get("items"))
         if not positions:
@@ -173,7 +168,7 @@ class _SchemaParser:
     def _object(self, schema: Schema, hint: str, depth: int) -> Type:
         if mapping(schema.get("properties")):
             return self.model(schema, hint, depth)
-        limits = self._limits("object", schema, size_limits(schema, "Properties"))
+        limits = self._limits("object", schema)
         self.exact &= not schema.get("required")
         rest = schema.get("additionalProperties", True)
         if mapping(schema.get("patternProperties")):
@@ -194,7 +189,7 @@ class _SchemaParser:
         if alike:
             self._alike[hint, alike] = model
         model.forbid_extra = _is_closed(schema)
-        self._limits("object", schema, ())
+        self.exact &= limits_of(schema, "object")[1] == 0
         properties, required, left_open = self._properties(schema, open_ended=not model.forbid_extra)
         self.exact &= required <= properties.keys() and schema.get("additionalProperties", True) in (True, False, {})
         self.exact &= isinstance(schema.get("required", []), list)
@@ -205,8 +200,8 @@ class _SchemaParser:
             kind = self._type(value, name, depth + 1)
             kind = union([UnenforcedType(kind)], name) if name in left_open else kind
             default = None
-            if name in required and is_object(value):
-                default = default_of([value, self._flat(value)], kind, nested=depth > 0)
+            if name in required and is_object(value) and "default" in (said := self._flat(value) | value):
+                default = default_of(said["default"], kind, nested=depth > 0)
             text = self._documentation(value, default)
             model.fields.append(ModelField(name, kind, name in required, text, default))
         return model
@@ -220,7 +215,9 @@ class _SchemaParser:
         required = _required(schema)
         left_open: set[str] = set()
         for keyword in ("anyOf", "oneOf"):
-            branches = [self._flat(mapping(branch)) for branch in elements(schema.get(keyword)) if branch is not False]
+            if not schema.get(keyword):
+                continue
+            branches = [self._flat(mapping(branch)) for branch in elements(schema[keyword]) if branch is not False]
             if not branches:
                 continue
             required |= set[str].intersection(*map(_required, branches))

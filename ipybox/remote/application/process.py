@@ -1,8 +1,10 @@
 """The process of an engine's command, such as `srun`, from `spawn` to `end`."""
 
 import asyncio
+import logging
 import os
 from contextlib import suppress
+from functools import partial
 from shutil import which
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
@@ -13,6 +15,8 @@ from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
 from ipybox.workspace.programs import interpreter
+
+logger = logging.getLogger(__name__)
 
 #: Variables that scheduler clients read. All others are withheld, because `srun` would pass them on to the node.
 VARIABLES = (
@@ -35,7 +39,7 @@ class EngineProcess:
         self._waiting = engine.waiting
         self._queued: str | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._stderr = StderrLines("engine")
+        self._stderr = StderrLines(partial(logger.debug, "engine: %s"))
 
     async def spawn(self) -> tuple[int, int]:
         """Starts the process. Returns descriptors for its output and its input, which the caller must close.

@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +20,9 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitRequestURLParam
 from ipybox import generate_mcp_sources
 from ipybox.errors import MCPServerError
 from ipybox.mcp_client.client import MCPClient
-from ipybox.mcp_server.registration import ServerRegistrar
+from ipybox.mcp_server.registration import RemoteServerRegistrar
 from tests.conftest import Mode
-from tests.mcp_client.oauth.conftest import BROWSER, SignIn, browse, sign_in
+from tests.mcp_client.oauth.conftest import BROWSER, browse, sign_in
 from tests.mcp_client.oauth.guarded import Guarded
 from tests.servers import WAIT
 
@@ -112,15 +113,13 @@ async def client_of_registrations(
 ) -> AsyncGenerator[Client]:
     """A client of no more than the tool, so that a test has a say in how long it waits."""
 
-    async def generate(name: str, params: dict[str, Any], sign_in: SignIn, on_progress: Callable[[str], None]) -> Any:
-        return await generate_mcp_sources(name, params, tmp_path, sign_in=sign_in, on_progress=on_progress)
-
-    registrations = ServerRegistrar(generate)
+    registrations = RemoteServerRegistrar()
     server = mcpserver.MCPServer("registrations")
 
     async def register(params: dict[str, Any], context: mcpserver.Context[Any, Any]) -> Any:
         try:
-            answer = await registrations.register("greeter", params, context, lambda _: None)
+            generate = partial(generate_mcp_sources, "greeter", params, tmp_path)
+            answer = await registrations.register("greeter", params, context, generate)
         except MCPServerError as exc:
             return str(exc)
         return json.dumps(answer) if isinstance(answer, list) else answer
