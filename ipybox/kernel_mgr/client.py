@@ -15,7 +15,7 @@ import aiohttp
 from ipybox.guest.protocol import READ
 from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_files import DisplayDirectory
-from ipybox.kernel_mgr.display_forms import text_of, text_of_all
+from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.late_output import LateOutput
 from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
@@ -287,7 +287,7 @@ class KernelClient:
         """Saves the cell's displays and returns its output, with a notice if saving fails."""
         saved = await self._displays.save(execution.outputs.outputs())
         outputs, notices = tuple(saved.outputs), [*execution.outputs.notices(), *saved.notices]
-        return ExecutionResult(text_of_all(outputs), saved.images, saved.image_data, saved.files, notices, outputs)
+        return ExecutionResult(saved.text, saved.images, saved.image_data, saved.files, notices, outputs)
 
     async def _recover(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
         """Interrupts an execution or restarts its kernel, even if this task is cancelled; returns the outcome.

@@ -17,6 +17,7 @@ from ipybox.kernel_mgr.display_forms import (
     files_of,
     has_broken_image,
     image_of,
+    text_of_all,
 )
 from ipybox.support.outputs import Display, Stream
 from ipybox.support.safe_directory import Directory, open_directory
@@ -50,6 +51,7 @@ class SavedOutputs:
     """A cell's outputs, whose displays list their saved files: see `ExecutionOutput`."""
 
     outputs: list[Stream | Display]
+    text: str | None = None
     images: list[Path] = field(default_factory=list[Path])
     image_data: list[bytes | None] = field(default_factory=list[bytes | None])
     files: list[Path] = field(default_factory=list[Path])
@@ -75,7 +77,7 @@ class DisplayDirectory:
         for output in outputs:
             if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
                 return await asyncio.to_thread(self.save_displays, outputs)
-        return SavedOutputs(outputs)  # the usual case
+        return SavedOutputs(outputs, text_of_all(outputs))  # the usual case
 
     def save_displays(self, outputs: list[Stream | Display]) -> SavedOutputs:
         """Like `save`, but blocks. Makes Git ignore a directory that it creates in the workspace."""
@@ -105,6 +107,7 @@ class DisplayDirectory:
                 f"{omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
                 f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
             )
+        saved.text = text_of_all(saved.outputs)
         return saved
 
 

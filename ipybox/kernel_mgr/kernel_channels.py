@@ -175,7 +175,7 @@ class KernelChannels:
             work = acknowledge(websocket, received, expecting=lambda: bool(self._listeners))
             acknowledging = asyncio.create_task(work)
         try:
-            while self._dispatch(await websocket.receive()):
+            while await self._dispatch(await websocket.receive()):
                 received.set()
         finally:
             try:
@@ -186,7 +186,7 @@ class KernelChannels:
                 for listener in tuple(self._listeners.values()):
                     listener.on_end(self.death)
 
-    def _dispatch(self, frame: aiohttp.WSMessage) -> bool:
+    async def _dispatch(self, frame: aiohttp.WSMessage) -> bool:
         """Passes a message to its listener; returns whether more can arrive."""
         if frame.type is aiohttp.WSMsgType.ERROR:
             error = frame.data
@@ -206,6 +206,8 @@ class KernelChannels:
         except ValueError as exc:
             logger.debug("ignored an invalid message from the kernel gateway: %s", printable(str(exc)))
             return True
+        if message.is_large:
+            await asyncio.to_thread(lambda: message.content)
         if message.type == "status" and message.content.get("execution_state") == "dead":
             self.exit = describe_exit(message.content.get(EXIT))
             self.death += self.exit

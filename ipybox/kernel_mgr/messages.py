@@ -8,13 +8,13 @@ https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.h
 import json
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
-from ipybox.support.bounded_json import exceeds_value_limit
+from ipybox.support.bounded_json import LARGE_BYTES, exceeds_value_limit, loads
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
@@ -35,6 +35,7 @@ class Message:
 
     Attributes:
         type: The message type, for example `stream`.
+        is_large: Whether decoding its content can take seconds, so that a thread should do it.
         parent_id: The id of the request that it belongs to.
     """
 
@@ -45,6 +46,7 @@ class Message:
     buffers: tuple[memoryview, ...] = ()
 
     def __post_init__(self) -> None:
+        self.is_large = len(self.raw_content) > LARGE_BYTES
         self.type = str(self.header.get("msg_type", ""))
         msg_id = self.parent_header.get("msg_id")
         self.parent_id = msg_id if isinstance(msg_id, str) else None
@@ -58,7 +60,7 @@ class Message:
     def content(self) -> dict[str, Any]:
         """The message's content; empty if it is costly or not a JSON object, because code can send messages itself."""
         try:
-            return {} if self.costly else _decode_object(self.raw_content)
+            return {} if self.costly else _decode_object(self.raw_content, loads if self.is_large else json.loads)
         except ValueError:
             return {}
 
@@ -134,9 +136,9 @@ def execute_request(code: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def _decode_object(data: bytes) -> dict[str, Any]:
+def _decode_object(data: bytes, parse: Callable[[str], object] = json.loads) -> dict[str, Any]:
     try:
-        value: object = json.loads(data.decode(errors="replace"))
+        value = parse(data.decode(errors="replace"))
     except RecursionError as exc:
         raise ValueError("a JSON object is nested too deeply") from exc
     if not isinstance(value, dict):

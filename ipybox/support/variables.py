@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
+from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit, loads
 from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
 from ipybox.support.value_text import SEND_TEXT, place_text, type_name
@@ -101,7 +101,7 @@ def decode(variable: EncodedVariable, *, any_table: bool = False) -> Any:
         return decode_table(variable.name, variable.encoding, variable.data, any_table=any_table)
     _check_count(variable.name, variable.data)
     try:
-        return json.loads(variable.data.decode(errors="surrogatepass"))
+        return loads(variable.data.decode(errors="surrogatepass"))
     except (ValueError, RecursionError) as exc:
         raise VariableError(f"{variable.name} was not sent as valid JSON: {exc}") from None
 

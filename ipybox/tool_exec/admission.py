@@ -10,7 +10,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES
-from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
+from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_value_limit, loads
 from ipybox.support.sizes import format_bytes
 
 #: Seconds for a whole request to arrive once the server starts reading it.
@@ -87,6 +87,9 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
     body = await read_body(request, limit, what=what)
     try:
         # Not request.json(): the sender could choose a codec that takes minutes.
+        if len(body) > LARGE_BYTES:
+            text = body.decode(errors="surrogatepass")
+            return await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
         return json.loads(body, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return None

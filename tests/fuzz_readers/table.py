@@ -9,8 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 from mcp_types import CallToolResult
+from prometheus_client.exposition import choose_encoder
 
 from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.audit.redaction import Redactor
@@ -19,7 +22,7 @@ from ipybox.codeact.samples import samples_of
 from ipybox.codeact.source import SourceReader, UnreadableError
 from ipybox.docker.refusal import request_id
 from ipybox.kernel_mgr import messages as kernel_messages
-from ipybox.kernel_mgr.attach.frames import decode_frame
+from ipybox.kernel_mgr.attach.frames import decode_frame, encode_frame
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.display_forms import display_of, text_of
 from ipybox.kernel_mgr.packages.distributions import Installed, find
@@ -44,6 +47,7 @@ from ipybox.sandbox.denials import explain_denials
 from ipybox.sandbox.policy import SandboxPolicy
 from ipybox.sandbox.removal import size
 from ipybox.sandbox.settings import PROFILES, parse_settings
+from ipybox.support import bounded_json
 from ipybox.support.child import MAX_LENGTH
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
@@ -91,6 +95,13 @@ TEXT = (
     b";1m",
 )
 
+
+#: The beginning of metadata, up to a list, and a media type of metrics.
+OAUTH = (
+    b'{"issuer": "https://a.b", "authorization_endpoint": "https://a.b/c", "token_endpoint": "https://a.b/d", '
+    b'"resource": "https://a.b", "authorization_servers": ["https://a.b"], "scopes_supported": ["a", '
+)
+ACCEPT = b"application/openmetrics-text;version=1.0.0,"
 
 #: The beginning of a policy, up to the value of an argument.
 RULE = b"default: ask\nrules:\n- effect: allow\n  server: x\n  args:\n    a: "
@@ -239,8 +250,15 @@ def message(content: bytes) -> bytes:
 def shown(data: bytes) -> None:
     """Reads a message of a kernel, and makes of it what clients and people see."""
     found = kernel_messages.decode(data)
-    shown_content(found, confined=True)
+    for confined in (True, False):
+        encode_frame("iopub", {}, {}, shown_content(found, confined=confined) or {})
     text_of(display_of(found.content))
+
+
+def parsed_by_value(data: bytes) -> None:
+    """Parses JSON as if it contained many values."""
+    with patch.object(bounded_json, "MANY_VALUES", -1):
+        bounded_json.loads(data.decode(errors="replace"))
 
 
 def texts(data: bytes) -> None:
@@ -521,6 +539,9 @@ READERS: dict[str, Reader] = {
             "pages": lambda size, _: json.dumps({"payload": [{"source": "page", "data": {}}] * (size // 32)}).encode(),
         },
     ),
+    "JSON of many values": Reader(
+        ["support/bounded_json:loads"], parsed_by_value, JSON, errors=(*Reader.errors, RecursionError)
+    ),
     "variable": Reader(["support/variables:decode"], lambda data: decode(EncodedVariable("x", "json", data)), JSON),
     "output": Reader([], texts, TEXT),
     "denials": Reader(
@@ -580,7 +601,19 @@ READERS: dict[str, Reader] = {
     "MCP message": Reader(
         ["mcp_client/messages"],
         lambda data: [*map(validated, read_answer(data, 1))],
-        (*JSON, b'{"jsonrpc": "2.0", "id": 1, "result": ', b'"id": 1, ', b"\r"),
+        (*JSON, b'{"jsonrpc": "2.0", "id": 1, "result": ', b'"id": 1, ', b'{"method": "x", "id": "', b"\r"),
+    ),
+    "document of an authorization server": Reader(
+        [],
+        lambda data: [model.model_validate_json(data) for model in (OAuthMetadata, ProtectedResourceMetadata)],
+        JSON,
+        lambda text, _: OAUTH + text + b"0]}",
+        inputs={"lifetime": lambda size, _: OAUTH + b'0], "expires_in": ' + b"9" * size + b"}"},
+    ),
+    "Accept header": Reader(
+        [],
+        lambda data: choose_encoder(data.decode(errors="replace")),
+        (b",", b";", b"q=0.", b"version=", b"a/b", b" ", ACCEPT),
     ),
     "MCP result": Reader(
         [],

@@ -23,7 +23,7 @@ TRUSTED = {
     "docker/launcher": "Docker, and the user's own files",
     "docker/refusal:refuse": BOUNDED,
     "guest": GUEST,
-    "kernel_mgr/attach/relay:KernelRelay._send_outputs": "text that the output collector has limited",
+    "kernel_mgr/attach/relay:KernelRelay._shown": "`kernel_mgr/messages:decode`, which is in the table",
     "kernel_mgr/gateway_process:GatewayProcess.spawn": KERNEL,
     "kernel_mgr/limits": KERNEL,
     "kernel_mgr/link:Link._receive": BOUNDED,

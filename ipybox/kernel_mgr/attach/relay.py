@@ -28,6 +28,7 @@ from ipybox.kernel_mgr.attach.models import Model, models
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
+from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError, KernelDiedError
 from ipybox.support.listen import listen
 from ipybox.support.tasks import TaskSet
@@ -273,14 +274,21 @@ class KernelRelay:
 
     async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
         async for frame in kernel:
-            if frame.type is not aiohttp.WSMsgType.BINARY:
-                continue
-            with suppress(ValueError):  # code in the kernel can send any message
-                message = messages.decode(frame.data)
-                content = shown_content(message, confined=self._confined)
-                if content is not None:
-                    text = encode_frame(message.channel, message.header, message.parent_header, content)
+            if frame.type is aiohttp.WSMsgType.BINARY:
+                data = frame.data
+                large = len(data) > LARGE_BYTES
+                text = await asyncio.to_thread(self._shown, data) if large else self._shown(data)
+                if text is not None:
                     await client.send_str(text)
+
+    def _shown(self, data: bytes) -> str | None:
+        """Returns the frame for a client that shows a kernel's message; None if there is none."""
+        with suppress(ValueError, RecursionError):  # code in the kernel can send any message
+            message = messages.decode(data)
+            content = shown_content(message, confined=self._confined)
+            if content is not None:
+                return encode_frame(message.channel, message.header, message.parent_header, content)
+        return None
 
 
 async def _run_until_one_ends(*works: Any) -> None:
