@@ -28,6 +28,7 @@ TOOLS = [
     "chatter",
     "many_blocks",
     "big",
+    "ask",
 ]
 
 # What results of 2026-07-28 must have; earlier clients ignore it.
@@ -93,13 +94,20 @@ def call(id_: Any, name: str, args: dict[str, Any]) -> None:
         case "big":
             numbers = {"numbers": [0] * args.get("values", 0)}
             send({"id": id_, "result": {**text("x" * args.get("size", 0)), "structuredContent": numbers}})
+        case "ask":
+            params: dict[str, Any] = {"message": "x" * args.get("size", 0), "requestedSchema": {}}
+            for number in range(args["count"]):  # reads no reply before the last request
+                send({"id": f"ask-{number}", "method": "elicitation/create", "params": params})
+            send({"id": id_, "result": text("asked")})
         case _:
             send({"id": id_, "error": {"code": -32602, "message": f"Unknown tool: {name}"}})
 
 
 def answer(message: dict[str, Any]) -> None:
     id_ = message.get("id")
-    match message["method"]:
+    match message.get("method"):
+        case None:
+            pass  # a reply
         case "initialize" if "--modern" in FLAGS:
             data = {"supported": ["2026-07-28"], "requested": message["params"]["protocolVersion"]}
             send({"id": id_, "error": {"code": -32022, "message": "Unsupported protocol version", "data": data}})

@@ -7,6 +7,7 @@ fields such as icons are not checked. A tool that was called has run, so its res
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,6 +29,9 @@ MAX_TOOLS = 5000
 
 #: Maximum number of blocks in a result. The rest becomes one block, because checking a million takes seconds.
 MAX_BLOCKS = 10_000
+
+#: Maximum number of a server's requests that wait until it reads the replies. Each takes several KiB.
+MAX_WAITING = 1000
 
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
 _HIDDEN = "ipybox/result"
@@ -96,6 +100,26 @@ def hide_answers(session: ClientSession) -> None:
         return answer
 
     dispatcher.send_raw_request = send_raw_request
+
+
+def limit_requests(session: ClientSession, on_excess: Callable[[str], None]) -> None:
+    """Limits how many of a server's requests wait until it reads the replies; `on_excess` ends the connection."""
+    # The SDK starts a task for each.
+    dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
+    handle, waiting = dispatcher._handle_request, 0
+
+    async def handle_request(*args: Any) -> None:
+        nonlocal waiting
+        waiting += 1
+        try:
+            if waiting <= MAX_WAITING:
+                await handle(*args)
+            else:
+                on_excess(f"it sent {MAX_WAITING:,} requests without reading the replies")
+        finally:
+            waiting -= 1
+
+    dispatcher._handle_request = handle_request
 
 
 def hidden_page(page: JSON, version: str) -> JSON:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 #: Maximum characters of an HTTP response that an error quotes.
 MAX_REASON = 1000
 
+#: Milliseconds to wait before an event stream is reopened, and maximum bytes of the event id that this repeats.
+MIN_RETRY, MAX_RETRY = 100, 3_600_000
+MAX_EVENT_ID = 1000
+
 _WRITE_TIMEOUT = 30.0
 # How long a server may take to acknowledge the end of an HTTP session.
 _DELETE_TIMEOUT = 1.0
@@ -49,6 +53,7 @@ _BEFORE_SENDING = (
     httpx2.UnsupportedProtocol,
 )
 
+_LATER_FIELDS = (b"\nid", b"\rid", b"\nretry", b"\rretry")
 _SESSION = "mcp-session-id"
 _LOOKS_LIKE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
 _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,500})", re.IGNORECASE)
@@ -189,21 +194,26 @@ def http_reason(response: httpx2.Response) -> str:
 
 
 def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaitable[bytes]]) -> None:
-    async def rewrite_with_minimum_retry(event: bytes) -> bytes:
-        return await rewrite(with_minimum_retry(event))
+    async def rewrite_bounded(event: bytes) -> bytes:
+        return await rewrite(with_bounded_fields(event))
 
-    cast(BoundedStream, response.stream).rewrite = rewrite_with_minimum_retry  # set by the event hooks
+    cast(BoundedStream, response.stream).rewrite = rewrite_bounded  # set by the event hooks
 
 
-def with_minimum_retry(event: bytes) -> bytes:
-    """Returns an event with which the SDK waits 100 ms or longer to reopen an event stream; it accepts any value."""
-    if b"retry" not in event:
+def with_bounded_fields(event: bytes) -> bytes:
+    """Returns an event with a valid delay and a short id: the SDK accepts any, even negative delays."""
+    if not event.startswith((b"id", b"retry")) and not any(start in event for start in _LATER_FIELDS):
         return event
-    lines = event.splitlines()
-    for number, (field, value) in enumerate(map(_field, lines)):
-        if field == b"retry" and value.isdigit() and len(value.lstrip(b"0")) < 3:
-            lines[number] = b"retry: 100"
-    return b"\n".join([*lines, b""])
+    lines = (_bounded(line) for line in event.splitlines())
+    return b"\n".join([*(line for line in lines if line is not None), b""])
+
+
+def _bounded(line: bytes) -> bytes | None:
+    field, value = _field(line)
+    if field == b"retry":
+        digits = value.lstrip(b"0")[:8] or b"0"
+        return b"retry: %d" % min(max(int(digits), MIN_RETRY), MAX_RETRY) if value.isdigit() else None
+    return None if field == b"id" and len(value) > MAX_EVENT_ID else line
 
 
 async def _with_answer(request_id: RequestId, event: bytes) -> bytes:

@@ -23,6 +23,11 @@ validated = partial(jsonrpc_message_adapter.validate_python, by_name=False)
 #: Maximum number of messages in a batch. The rest is dropped: no server needs so many, and a million takes seconds.
 MAX_BATCH = 1000
 
+#: In larger lines or events, a server's requests lose their parameters, which ipybox does not need, and are dropped if
+#: they have long ids: many can wait until the server reads the replies.
+MAX_REQUEST_BYTES = 1 << 16
+_MAX_ID = 1000
+
 #: Maximum characters of a malformed reply that its error quotes.
 EXCERPT = 500
 
@@ -48,6 +53,8 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
         return [_salvaged(text, exc)]
     items = cast("list[Any]", value)[:MAX_BATCH] if isinstance(value, list) else [value]
     found = [*filter(None, map(_repaired, items, repeat(default_id)))]
+    if len(data) > MAX_REQUEST_BYTES:
+        found = [*filter(None, map(_shortened, found))]
     if not found:
         raise ValueError("not JSON-RPC")
     return found
@@ -133,6 +140,14 @@ def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     return error_reply(
         request_id, f"the server's response contains no result: {_excerpt(encode(message))}", INTERNAL_ERROR
     )
+
+
+def _shortened(message: Wire) -> Wire | None:
+    """Returns a message without a request's parameters; None if its id is too long."""
+    if "method" not in message or (request_id := message.get("id")) is None:
+        return message
+    is_long = isinstance(request_id, str) and len(request_id) > _MAX_ID
+    return None if is_long else {"jsonrpc": "2.0", "id": request_id, "method": message["method"]}
 
 
 def _error(error: Any) -> Wire:

@@ -163,6 +163,7 @@ async def _pass_on(
                 messages = [*map(validated, read_messages(line))]
             except ValueError:
                 on_noise(line.decode(errors="replace"))
+                await asyncio.sleep(0)  # a chunk can contain thousands of such lines, which take a second
             else:
                 for message in messages:
                     await received.send(SessionMessage(message))

@@ -11,7 +11,7 @@ import pytest
 
 from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, ToolRunnerError
 from ipybox.mcp_client.client import MCPClient
-from ipybox.mcp_client.http_client import with_minimum_retry
+from ipybox.mcp_client.http_client import with_bounded_fields
 from ipybox.tool_exec.server_connections import ServerConnections
 from tests.mcp_client.remote_server import NOTHING, Answer, Message, RemoteServer, remote_server, text_of
 from tests.servers import WAIT, scripted
@@ -172,13 +172,19 @@ async def test_an_event_whose_meaning_is_clear_is_read(remote: RemoteServer, eve
 
 @pytest.mark.parametrize(
     ("given", "line"),
-    [("0", "retry: 100"), ("99", "retry: 100"), ("000000099", "retry: 100")]
-    + [(given, f"retry:{given}") for given in ("100", "500", "0500", "soon", "")],
+    [
+        *[(f"retry:{given}", "retry: 100\n") for given in ("0", "99", "000000099", "100")],
+        *[(f"retry:{given}", "retry: 500\n") for given in ("500", "0500")],
+        *[(f"retry:{given}", "retry: 3600000\n") for given in ("86400000", "9" * 5000)],
+        *[(f"retry:{given}", "") for given in ("soon", "", "-5", "  5", "1_0")],
+        (f"id: {'9' * 1000}", f"id: {'9' * 1000}\n"),
+        (f"id: {'9' * 1001}", ""),
+    ],
 )
-def test_no_server_makes_the_client_connect_again_without_a_pause(given: str, line: str):
-    event = f"id: 1\r\nretry:{given}\r\ndata: retry: 0\r\n\r\n"
+def test_no_server_makes_the_client_connect_again_without_a_pause_or_with_a_long_id(given: str, line: str):
+    event = f"event: x\r\n{given}\r\ndata: retry: 0\r\n\r\n"
 
-    assert with_minimum_retry(event.encode()).decode() == f"id: 1\n{line}\ndata: retry: 0\n\n"
+    assert with_bounded_fields(event.encode()).decode() == f"event: x\n{line}data: retry: 0\n\n"
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,9 @@ class Authenticator(httpx2.Auth):
         except OAuthFlowError as exc:
             reason = printable(str(exc).partition("<")[0].strip())[:_MESSAGE_LENGTH]  # an HTML page may follow
             raise SignInError(f"it requires a sign-in (HTTP 401), and the sign-in failed: {reason}") from exc
+        except (ValueError, OverflowError, httpx2.InvalidURL) as exc:  # the SDK's, for example for an endless lifetime
+            reason = printable(str(exc))[:_MESSAGE_LENGTH]
+            raise SignInError(f"the authorization server's response is not valid: {reason}") from exc
         except (httpx2.HTTPError, TimeoutError) as exc:
             raise SignInError(f"can't reach the authorization server: {str(exc) or 'no response'}") from exc
 

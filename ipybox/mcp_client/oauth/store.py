@@ -73,9 +73,9 @@ class StoredGrant(BaseModel):
 
     def set_tokens(self, tokens: OAuthToken | None) -> None:
         """Replaces the tokens."""
-        self.tokens = tokens
         lifetime = tokens and tokens.expires_in
         self.expires_at = None if lifetime is None else time.time() + lifetime
+        self.tokens = tokens
 
 
 class GrantFile:

@@ -52,6 +52,13 @@ async def test_a_server_that_sends_too_much_is_stopped_and_the_calls_in_flight_s
         assert client.closed
 
 
+async def test_a_server_that_reads_no_replies_to_its_requests_is_stopped():
+    async with asyncio.timeout(WAIT), MCPClient(servers.scripted()) as client:
+        assert await client.run("ask", {"count": 500, "size": 100_000}) == "asked"
+        with pytest.raises(MCPConnectionLost, match="it sent 1,000 requests without reading the replies"):
+            await client.run("ask", {"count": 20_000})
+
+
 async def test_a_server_that_writes_much_to_stderr_never_blocks_and_its_last_lines_are_kept(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ):

@@ -30,6 +30,13 @@ def files(state: Path) -> list[Path]:
     return sorted((state / "oauth").glob("*.json"))
 
 
+async def test_a_lifetime_beyond_all_time_is_an_error():
+    async with guarded("/mcp") as server:
+        server.lifetime = 10**400
+        with pytest.raises(MCPServerError, match="the authorization server's response is not valid: int too large"):
+            await greet({"url": server.url}, sign_in=sign_in)
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_a_person_signs_in_once_and_later_connections_need_nobody(path: str, state: Path):
     async with guarded(path) as server:
