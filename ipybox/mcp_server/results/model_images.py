@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from mcp_types import ImageContent
 
 logger = logging.getLogger(__name__)
 
-#: Limits of an image: pixels of its longer side, beyond which models see no more detail; bytes; seconds for its check.
+#: Limits of an image: pixels of its longer side, beyond which models see no more detail, and bytes; and seconds for the
+#: checks of all images in a result, because decoding a small JPEG can take ten.
 MAX_SIDE = 1568
 MAX_BYTES = 1_500_000
 TIMEOUT = 15.0
@@ -24,16 +26,18 @@ _WORKER = Path(__file__).with_name("image_worker.py")
 
 def model_images(images: Sequence[bytes | None]) -> list[ImageContent | str]:
     """Returns each image for the model, or the reason why it can't be shown. Blocks."""
-    shown = [_picture(data) for data in images[:MAX_MODEL_IMAGES]]
+    end = time.monotonic() + TIMEOUT
+    shown = [_picture(data, end) for data in images[:MAX_MODEL_IMAGES]]
     return [*shown, *[f"more than {MAX_MODEL_IMAGES}"] * (len(images) - len(shown))]
 
 
-def _picture(data: bytes | None) -> ImageContent | str:
+def _picture(data: bytes | None, end: float) -> ImageContent | str:
     if data is None:
         return "too large"
     command = [sys.executable, "-I", str(_WORKER), str(MAX_SIDE), str(MAX_BYTES)]
+    seconds = max(0, end - time.monotonic())
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT, env={}, check=False)
+        done = subprocess.run(command, input=data, capture_output=True, timeout=seconds, env={}, check=False)
     except (OSError, subprocess.SubprocessError) as exc:
         logger.warning("can't check an image: %s", exc)
         return "it can't be checked"

@@ -1,6 +1,7 @@
 import base64
 import io
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,3 +98,14 @@ def test_a_process_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(pictures_module, "TIMEOUT", 0.2)
 
     assert model_images([b""]) == ["it can't be checked"]
+
+
+def test_slow_pictures_share_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script = tmp_path / "image_worker.py"
+    script.write_text("import threading; threading.Event().wait()")
+    monkeypatch.setattr(pictures_module, "_WORKER", script)
+    monkeypatch.setattr(pictures_module, "TIMEOUT", 0.5)
+    started = time.monotonic()
+
+    assert model_images([b""] * 8) == ["it can't be checked"] * 8
+    assert time.monotonic() - started < 3
