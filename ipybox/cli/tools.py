@@ -13,6 +13,7 @@ from ipybox.codeact.interface import interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
 from ipybox.codeact.search import named, search
 from ipybox.codeact.tool_info import gentool_cards, mcp_cards
+from ipybox.support.gc_pause import gc_paused
 
 #: The label for the tools of each root.
 _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
@@ -25,7 +26,8 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     """Prints the requested tools, or how to call the tool if there is only one; returns the exit status."""
     asked = " ".join(query)
     library = Library(workspace)
-    every = [*gentool_cards(library), *mcp_cards(library)]
+    with gc_paused(own=True):  # syntax trees are many objects, none of which is garbage
+        every = [*gentool_cards(library), *mcp_cards(library)]
     cards = (named(every, asked) or search(every, asked)) if asked else every
     for error in library.unreadable:
         tell(error)

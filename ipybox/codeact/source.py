@@ -18,11 +18,14 @@ from ipybox.support.untrusted_paths import real_path
 
 #: Maximum bytes of a file. The largest module ever generated has 17,000.
 MAX_FILE = 256 * 1024
-#: Maximum bytes of all files read for one query: a second or two of parsing.
+#: Maximum bytes of all files read for one query: a second or two of parsing. A token counts as at least six bytes,
+#: because a syntax tree needs a few hundred for each.
 MAX_TOTAL = 8 * 1024 * 1024
+TOKEN_BYTES = 6
 #: Maximum directory entries listed for one query.
 MAX_ENTRIES = 10_000
 
+_TOKEN = re.compile(rb"[\w\x80-\xff]+|[^\w\s\x80-\xff]|\n")
 #: A comment and the space before it.
 _COMMENT = re.compile(rb"\s*#(.*)")
 
@@ -152,9 +155,9 @@ class SourceReader:
     def text(self, path: str) -> str:
         """Returns a file's text. Raises an UnreadableError unless it is a small regular UTF-8 file in the workspace."""
         data = self._read(path)
-        self._bytes_left -= len(data)
+        self._bytes_left -= max(len(data), TOKEN_BYTES * len(_TOKEN.findall(data)))
         if self._bytes_left < 0:
-            raise UnreadableError(path, f"is omitted: the files before it exceed {MAX_TOTAL:,} bytes")
+            raise UnreadableError(path, f"is omitted: the files before it exceed {MAX_TOTAL:,} bytes of code")
         try:
             # Like Python, accept any line ends, and a byte order mark.
             return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")

@@ -119,6 +119,14 @@ def test_many_large_files_are_answered_in_part(good: Path, monkeypatch: pytest.M
     assert len(answer) < 2500
 
 
+def test_dense_code_counts_more_than_its_bytes(good: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(source_module, "MAX_TOTAL", 300_000)
+    for name, text in {"x1": f"'{'1,' * 50_000}'\n", "x2": f"x = {'1,' * 50_000}1\n"}.items():
+        (good / f"mcptools/github/{name}.py").write_text(text)
+
+    assert "x2.py:1: is omitted: the files before it exceed 300,000 bytes of code" in tools(workspace=good)
+
+
 def test_names_and_texts_can_not_steer_a_terminal(good: Path):
     api = good / COMMITS / "api.py"
     api.write_text(api.read_text().replace("most stars", "\x1b[31mred\u202e"))
