@@ -49,7 +49,7 @@ def _file(text: str) -> Path:
 
 
 def _host(text: str) -> str:
-    from ipybox.mcp_server.http import check_host
+    from ipybox.mcp_server.http_gate import check_host
 
     check_host(text)
     return text

@@ -1,48 +1,35 @@
-"""Streamable HTTP for the MCP server: which requests are accepted, and how they end.
+"""Streamable HTTP for the MCP server: its socket and connections.
 
     client ── uvicorn ── TokenMiddleware ─────── the SDK's application ── MCPServer
               sockets    token, Host, Origin,    bodies, MCP sessions
                          health, cancellation
 
 Every user of this machine can connect. To keep anyone from locking others out, a connection must send its first request
-soon, the number of silent connections is limited, and a request without the token closes its connection. `Host` and
-`Origin` are checked as well, so that web pages can't even guess tokens.
-
-If a client disconnects during a request, the request is cancelled, as MCP 2026-07-28 requires. Earlier revisions let it
-continue, but without an event store, its result could not be retrieved.
-https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
+soon, and the number of silent connections is limited. `http_gate` contains `TokenMiddleware`.
 """
 
 import asyncio
-import hmac
 import ipaddress
 import logging
 import re
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 
-import anyio
-import psutil
 import uvicorn
 from mcp.server import mcpserver
-from mcp.server.context import CallNext, ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
-from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ipybox.mcp_server.http_gate import IDLE_TIMEOUT, MAX_CLIENTS, TokenMiddleware, accepted_names, check_host
 from ipybox.support.listen import listen
-from ipybox.support.printable import printable
+from ipybox.support.new_connections import NewConnections
 from ipybox.support.tokens import new_token, publish_token
 
 logger = logging.getLogger(__name__)
@@ -51,14 +38,8 @@ PATH = "/mcp"
 
 METRICS_PATH = "/metrics"
 
-#: Reports whether the server accepts calls; needs no token.
-HEALTH_PATH = "/health"
-
-#: Limit of concurrent MCP sessions, unless `max_sessions` is higher; connections per session; and seconds without a
-#: request after which a session ends. A client that returns later starts a new MCP session; kernels are not affected.
-MAX_CLIENTS = 64
+#: Connections per MCP session.
 CONNECTIONS_PER_CLIENT = 8
-IDLE_TIMEOUT = 30 * 60
 
 #: Limit of connections that have not sent a complete request, beyond which the oldest is closed; and seconds until such
 #: a connection is closed.
@@ -69,33 +50,13 @@ FIRST_REQUEST_TIMEOUT = 10
 MAX_REQUEST = 4 << 20
 MAX_UPLOAD = 96 << 20
 
-#: Maximum characters of a client's name, and of its version, in the log.
-_LABEL = 64
-
 #: Seconds for connections to receive pending data at the end.
 _LINGER = 1
 
 #: A token in the characters of RFC 6750, too long to guess.
 _TOKEN = re.compile(r"[\w.~+/-]{16,}=*", re.ASCII)
 
-#: The key of a request's `HTTPExchange` in its ASGI scope.
-_EXCHANGE = "ipybox.exchange"
-
-#: A host that an operator allows: a name or an address, without a port.
-_HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.ASCII | re.IGNORECASE)
-
-#: The port at the end of a `Host` or `Origin` header.
-_PORT = re.compile(r":[0-9]{1,5}\Z")
-
-_TOO_MANY_CLIENTS = (
-    "the limit of {limit} MCP sessions is reached: end a session (DELETE), wait until one has been idle for "
-    f"{IDLE_TIMEOUT / 60:g} minutes, or start ipybox with a higher --max-sessions"
-)
-
 _NAMES_ARE_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-
 
 #: Returns the metrics and their content type, for a client's Accept header.
 Exposition = Callable[[str], tuple[bytes, str]]
@@ -171,198 +132,25 @@ async def listening(
             token_file.unlink(missing_ok=True)
 
 
-class TokenMiddleware:
-    """Passes requests with the right token, host and origin on to `app`, which accepts `max_clients` MCP sessions."""
-
-    app: ASGIApp
-
-    def __init__(self, token: str, hosts: Collection[str], origins: Collection[str], max_clients: int = MAX_CLIENTS):
-        self._token = token.encode()
-        self._hosts, self._origins = hosts, origins
-        self._max_clients = max_clients
-        self._exchanges: set[HTTPExchange] = set()
-        #: An event per call in progress, set when the call ends.
-        self._calls: set[asyncio.Event] = set()
-        self._draining = self._closed = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request (ASGI)."""
-        if scope["type"] == "lifespan":
-            return await self.app(scope, receive, send)
-        if (answer := self._health() if scope["path"] == HEALTH_PATH else self._refusal(scope)) is not None:
-            return await answer(scope, receive, send)
-        scope[_EXCHANGE] = exchange = HTTPExchange(receive, send, self._max_clients)
-        self._exchanges.add(exchange)
-        try:
-            with exchange.ends():
-                await self.app(scope, exchange.receive, exchange.send)
-            await exchange.complete(scope)
-        except anyio.ClosedResourceError:
-            # The SDK acknowledges a notification, but then has no session to deliver it to.
-            if not exchange.is_complete:
-                raise
-        finally:
-            self._exchanges.discard(exchange)
-            if scope["method"] == "DELETE":
-                logger.info("a client ended its MCP session")
-        return None
-
-    async def handle(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-        """Handles an MCP request until its HTTP request ends (middleware of the SDK's server)."""
-        if ctx.method in ("initialize", "server/discover"):
-            logger.info("client connected: %s", _client_label(ctx))
-        if ctx.method != "tools/call":
-            return await _cancel_on_disconnect(ctx, call_next)
-        if self._draining:
-            raise MCPError(INTERNAL_ERROR, "ipybox is shutting down and accepts no new calls")
-        ended = asyncio.Event()
-        self._calls.add(ended)
-        try:
-            return await _cancel_on_disconnect(ctx, call_next)
-        finally:
-            self._calls.discard(ended)
-            ended.set()
-
-    async def drain(self) -> None:
-        """Refuses new calls, and returns when those in progress have ended."""
-        self._draining = True
-        while self._calls:
-            await next(iter(self._calls)).wait()
-
-    def _health(self) -> PlainTextResponse:
-        ok = PlainTextResponse("ok", headers={"Connection": "close", "Cache-Control": "no-store"})
-        return _stopping() if self._draining or self._closed else ok
-
-    def close(self) -> None:
-        """Ends all requests and rejects new ones."""
-        self._closed = True
-        for exchange in self._exchanges:
-            exchange.end()
-
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        headers = Headers(scope=scope)
-        scheme, _, presented = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return _unauthorized("Bearer", "this server requires a token: Authorization: Bearer <token>")
-        if not hmac.compare_digest(presented.strip().encode(errors="replace"), self._token):
-            return _unauthorized('Bearer error="invalid_token"', "wrong token for this server")
-        if not all(_PORT.sub("", host) in self._hosts for host in headers.getlist("host") or [""]):
-            return PlainTextResponse("Invalid Host header", HTTPStatus.MISDIRECTED_REQUEST)
-        if not all(_PORT.sub("", origin) in self._origins for origin in headers.getlist("origin")):
-            return PlainTextResponse("Invalid Origin header", HTTPStatus.FORBIDDEN)
-        return _stopping() if self._closed else None
-
-
-class HTTPExchange:
-    """A request, its response, and the work that ends with them."""
-
-    def __init__(self, receive: Receive, send: Send, max_clients: int):
-        self._receive = receive
-        self._send = send
-        self._max_clients = max_clients
-        self._started = False
-        #: Whether the whole response was sent, or the client is gone.
-        self.is_complete = False
-        self._scopes: set[anyio.CancelScope] = set()
-
-    @contextmanager
-    def ends(self) -> Generator[None]:
-        """Cancels only the work in this context if the request ends early."""
-        with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                yield
-            finally:
-                self._scopes.discard(scope)
-
-    def end(self) -> None:
-        """Ends the request early."""
-        for scope in self._scopes:
-            scope.cancel()
-
-    async def receive(self) -> Message:
-        """Receives a part of the request; ends the request if the client is gone."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect" and not self.is_complete:
-            self.is_complete = True
-            self.end()
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Sends a part of the response; drops data after its end."""
-        if self.is_complete:
-            return
-        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
-            # The SDK's application sends this status only to refuse an MCP session, and names no remedy.
-            self.is_complete = True
-            text = _TOO_MANY_CLIENTS.format(limit=self._max_clients)
-            logger.warning("refused a client: %s", text)
-            error = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": text}}
-            await JSONResponse(error, message["status"])({"type": "http"}, self._receive, self._send)
-            return
-        self._started = True
-        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
-        await self._send(message)
-
-    async def complete(self, scope: Scope) -> None:
-        """Completes a response that ended early."""
-        if self.is_complete:
-            return
-        if self._started:
-            await self.send({"type": "http.response.body"})
-        else:
-            await _stopping()(scope, self._receive, self._send)
-
-
-async def _cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
-    # In sessions of earlier revisions, a task other than the HTTP request's handles the message.
-    exchange: HTTPExchange | None = None if ctx.request is None else ctx.request.scope.get(_EXCHANGE)
-    if exchange is None:
-        return await call_next(ctx)
-    with exchange.ends():
-        return await call_next(ctx)
-    raise MCPError(INTERNAL_ERROR, "the request ended early")
-
-
-def _client_label(ctx: ServerRequestContext[Any, Any]) -> str:
-    match ctx.params:
-        case {"clientInfo": {**known}} | {"_meta": {"io.modelcontextprotocol/clientInfo": {**known}}}:
-            label = " ".join(str(known[key])[:_LABEL] for key in ("name", "version") if key in known)
-        case _:
-            label = ""
-    address = ctx.request.client.host if ctx.request is not None and ctx.request.client is not None else "?"
-    return printable(f"{label or 'without a name'}, from {address}")
-
-
 class _Connection(H11Protocol):
-    # Aborts if its first request does not arrive soon. `silent` contains connections without a request, oldest first.
+    # Aborts if its first request does not arrive soon.
 
-    def __init__(self, *args: Any, silent: "dict[_Connection, asyncio.TimerHandle]", **options: Any):
+    def __init__(self, *args: Any, silent: NewConnections, **options: Any):
         super().__init__(*args, **options)
         self._silent = silent
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self._silent) >= MAX_SILENT:
-            next(iter(self._silent)).abort()
-        self._silent[self] = asyncio.get_running_loop().call_later(FIRST_REQUEST_TIMEOUT, self.abort)
+        self._silent.add(self, MAX_SILENT, FIRST_REQUEST_TIMEOUT)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.headers is not None:  # pyright: ignore[reportUnnecessaryComparison] - until the first request
-            self._stop_timer()
+            self._silent.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._stop_timer()
-
-    def abort(self) -> None:
-        self._stop_timer()
-        self.transport.abort()
-
-    def _stop_timer(self) -> None:
-        if (timer := self._silent.pop(self, None)) is not None:
-            timer.cancel()
+        self._silent.remove(self)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -382,7 +170,7 @@ def _serve_metrics(server: mcpserver.MCPServer[Any], metrics: Exposition) -> Non
 def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=cast(Any, partial(_Connection, silent={})),
+        http=cast(Any, partial(_Connection, silent=NewConnections(lambda silent: silent.transport.abort()))),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -392,28 +180,3 @@ def _config(app: ASGIApp, connections: int) -> uvicorn.Config:
         limit_concurrency=connections + MAX_SILENT,
         timeout_graceful_shutdown=_LINGER,
     )
-
-
-def accepted_names(host: str, address: str, allowed_hosts: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Returns the accepted hosts and origins: those of this machine, and allowed hosts."""
-    names = {host, address, *allowed_hosts, *_LOOPBACK}
-    if ipaddress.ip_address(address).is_unspecified:
-        interfaces = psutil.net_if_addrs().values()
-        names |= {socket.gethostname(), *(each.address.partition("%")[0] for every in interfaces for each in every)}
-    hosts = {f"[{name}]" if ":" in name and not name.startswith("[") else name for name in names}
-    origins = {f"{scheme}://{name}" for scheme in ("http", "https") for name in _LOOPBACK}
-    return hosts, origins | {f"https://{name}" for name in allowed_hosts}
-
-
-def check_host(name: str) -> None:
-    """Raises a ValueError if an allowed host is not just a name or address, for example if it includes a port."""
-    if not _HOST.fullmatch(name):
-        raise ValueError(f"{name!r} is not a host name: leave out the scheme, port and path, and don't use patterns")
-
-
-def _unauthorized(challenge: str, text: str) -> PlainTextResponse:
-    return PlainTextResponse(text, 401, {"WWW-Authenticate": challenge, "Connection": "close"})
-
-
-def _stopping() -> PlainTextResponse:
-    return PlainTextResponse("ipybox is shutting down", 503, {"Connection": "close"})

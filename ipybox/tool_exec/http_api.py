@@ -16,6 +16,7 @@ from aiohttp import web
 
 from ipybox.guest.tools.protocol import RunReply
 from ipybox.support.listen import is_local
+from ipybox.support.new_connections import NewConnections
 from ipybox.tool_exec.admission import DeniedError
 from ipybox.tool_exec.dispatch import ToolCaller
 
@@ -53,31 +54,21 @@ class HTTPAPI(web.Server):
             auto_decompress=False,
         )
         self._callers, self._handlers = callers, handlers
-        #: Unauthenticated connections, oldest first, and the tokens of the authenticated ones.
-        self._unauthenticated: dict[Any, asyncio.TimerHandle] = {}
+        self._unauthenticated = NewConnections(lambda handler: handler.force_close())
+        #: The tokens of the authenticated connections.
         self._authenticated: dict[Any, str] = {}
         self._refused = False
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         """Limits the time until the first valid request; closes the oldest unauthenticated connection at the limit."""
         super().connection_made(handler, transport)
-        if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
-            self._close(next(iter(self._unauthenticated)))
-        self._unauthenticated[handler] = asyncio.get_running_loop().call_later(AUTH_TIMEOUT, self._close, handler)
+        self._unauthenticated.add(handler, MAX_UNAUTHENTICATED, AUTH_TIMEOUT)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         """Removes a connection."""
         super().connection_lost(handler, exc)
         self._authenticated.pop(handler, None)
-        self._stop_timer(handler)
-
-    def _close(self, handler: Any) -> None:
-        self._stop_timer(handler)
-        handler.force_close()
-
-    def _stop_timer(self, handler: Any) -> None:
-        if (timer := self._unauthenticated.pop(handler, None)) is not None:
-            timer.cancel()
+        self._unauthenticated.remove(handler)
 
     def _admit(self, connection: Any, token: str) -> bool:
         """Returns whether a connection is within its caller's limit, and counts it."""
@@ -89,7 +80,7 @@ class HTTPAPI(web.Server):
                 logger.warning("refused a connection of a kernel that has %d open; others are not logged", count)
                 self._refused = True
             return False
-        self._stop_timer(connection)
+        self._unauthenticated.remove(connection)
         self._authenticated[connection] = token
         return True
 

@@ -36,8 +36,9 @@ MOST = 12
 #: Seconds of CPU time that any input of this size may take: below, caches, the allocator and Python's parser decide.
 SHORT = 0.1
 
-#: How often an input is measured that seems to take too long: other processes can only make it longer.
-ATTEMPTS = 3
+#: How often an input is measured that seems to take too long: other processes can only make it longer, most of all what
+#: the kernel does for files.
+ATTEMPTS = 5
 
 
 def measured(reader: Reader, make: Make, size: int) -> float:

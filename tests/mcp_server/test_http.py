@@ -28,7 +28,8 @@ from mcp_types import (
 from starlette.types import Receive, Scope, Send
 
 from ipybox.code_exec.config import ExecutorConfig
-from ipybox.mcp_server.http import MAX_CLIENTS, HTTPServerInfo, TokenMiddleware, accepted_names
+from ipybox.mcp_server.http import HTTPServerInfo
+from ipybox.mcp_server.http_gate import MAX_CLIENTS, TokenMiddleware, accepted_names
 from ipybox.mcp_server.server import MCPServer
 from tests import servers
 from tests.conftest import Fifo, Mode
