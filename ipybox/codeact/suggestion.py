@@ -1,12 +1,12 @@
 """`suggest_parser()`: writes a first output parser for a tool, inferred from the tool's results.
 
-The application infers the models, outside the kernel. The kernel checks the returned source and writes it to the
-workspace, so the file can contain only what code in the kernel could have written itself.
+Libraries infer the models. The results may be hostile, so nothing but models is written.
 """
 
 import ast
 import json
 import symtable
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library, McpTool
 from ipybox.codeact.samples import Samples, samples_of
 from ipybox.codeact.tool_info import cut
 
-#: Maximum characters of models returned for the agent to read.
+#: Maximum characters of models, and of those returned for the agent to read.
+MAX_MODELS = 128 << 10
 SHOWN = 6000
 
 #: Modules that models may import, functions that fields may call, and names that models import.
@@ -60,8 +61,7 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
 
     Args:
         tool: Server and tool, such as `github.search_repositories`.
-        samples: One or more results of the tool's `run`, up to 1 MiB in all. A field that is missing in a sample
-            becomes optional.
+        samples: One or more results of the tool's `run`. A field that is missing in a sample becomes optional.
         workspace: The directory that contains `mcptools`.
 
     Returns:
@@ -69,19 +69,16 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
 
     Raises:
         LookupError: If there is no such tool.
-        ValueError: If the tool has a parser, or a sample can't be decoded.
-        ToolRunnerError: If no models can be inferred.
+        ValueError: If the tool has a parser, a sample can't be decoded, or no models can be inferred.
+        ImportError: If the extra `parsers` is not installed.
     """
     library = Library(workspace)
     found = _tool(library, tool)
     if not samples:
         raise ValueError("no samples: pass what the tool's run() returned")
     decoded = samples_of(samples)
-    from ipybox.guest.tools.client import infer_models
-
-    body = json.dumps(decoded.values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     taken = symtable.symtable(found.module.text, found.module.path, "exec").get_identifiers()
-    models = _models(infer_models(body), taken)
+    models = _models(infer_models(decoded.values), taken)
     root = library.workspace.root
     parser = root / f"{found.name.path(MCPPARSE)}.py"
     parser.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +89,41 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
         module.write(_APPENDED.format(models=models, **names))
     written = f"wrote {parser.relative_to(root).as_posix()}, and to the end of {found.module.path}:"
     return f"{written}\n{cut(models, SHOWN)}"
+
+
+def infer_models(samples: Any) -> str:
+    """Returns the source of pydantic models for a list of JSON objects, of which `ParseResult` models each."""
+    try:
+        from datamodel_code_generator import InputFileType, PythonVersion, generate
+        from datamodel_code_generator.enums import DataModelType
+        from genson import SchemaBuilder  # pyright: ignore[reportMissingTypeStubs] it has no stubs
+    except ImportError as exc:
+        reason = "the packages for inferring models are not installed: install ipybox with the extra `parsers`"
+        raise ImportError(reason) from exc
+    builder: Any = SchemaBuilder()
+    try:
+        for sample in json.loads(json.dumps(samples, allow_nan=False)):
+            builder.add_object(sample)
+    except RecursionError:
+        raise ValueError("the samples are nested too deeply") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = generate(
+            json.dumps(builder.to_schema()),
+            input_file_type=InputFileType.JsonSchema,
+            output_model_type=DataModelType.PydanticV2BaseModel,
+            target_python_version=PythonVersion.PY_311,
+            class_name="ParseResult",
+            use_standard_collections=True,
+            use_union_operator=True,
+            disable_timestamp=True,
+            disable_future_imports=True,
+            custom_file_header=" ",
+            formatters=[],
+        )
+    if len(source := str(models)) > MAX_MODELS:
+        raise ValueError(f"the models have {len(source):,} characters; the limit is {MAX_MODELS:,}: trim the samples")
+    return source
 
 
 def _tool(library: Library, name: str) -> McpTool:

@@ -1,6 +1,5 @@
-"""Handles kernels' requests to the tool server: tool calls, shell commands, package installation, model inference."""
+"""Handles kernels' requests to the tool server: tool calls, shell commands, package installation."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -13,11 +12,9 @@ from ipybox.guest.tools.protocol import (
     INSTALL_PATH,
     MAX_PACKAGE_NAME,
     MAX_REQUEST_BYTES,
-    MODELS_PATH,
     RUN_MANY_PATH,
     RUN_PATH,
     SHELL_PATH,
-    ModelsReply,
     RunManyRequest,
     RunReply,
     RunRequest,
@@ -26,11 +23,10 @@ from ipybox.guest.tools.protocol import (
     is_run_request,
     is_shell_request,
 )
-from ipybox.tool_exec.admission import ByteBudget, DeniedError, read_body, read_json
+from ipybox.tool_exec.admission import ByteBudget, DeniedError, read_json
 from ipybox.tool_exec.batch import run_batch
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, encoded, run_call
 from ipybox.tool_exec.http_api import Handler
-from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from ipybox.workspace.seal import SealVerifier
 
 logger = logging.getLogger(__name__)
@@ -63,8 +59,6 @@ class KernelRequests:
         self._install_package = install
         self._shell_commands = shell_commands
         self._large_requests = ByteBudget(MAX_LARGE_BYTES)
-        #: Held while samples are read and models inferred: one request at a time.
-        self._inferring = asyncio.Lock()
 
     @property
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
@@ -73,7 +67,6 @@ class KernelRequests:
             **self.of_tools,
             ("POST", INSTALL_PATH): self._install,
             ("POST", SHELL_PATH): self._shell,
-            ("POST", MODELS_PATH): self._infer_models,
         }
 
     @property
@@ -152,14 +145,6 @@ class KernelRequests:
             return RunReply(content=[])  # the kernel runs it
 
         return web.json_response(await run_call(call, caller, perform, kind="shell"))
-
-    async def _infer_models(self, request: web.BaseRequest, _: ToolCaller) -> web.Response:
-        async with self._inferring:
-            samples = await read_body(request, MAX_SAMPLES_BYTES, what="the samples are")
-            try:
-                return web.json_response(ModelsReply(models=await infer_models(samples)))
-            except ValueError as exc:
-                return web.json_response(ModelsReply(error=str(exc)))
 
 
 def _own_call(tool_name: str, tool_args: dict[str, Any], output_mark: int = 0) -> RunRequest:

@@ -1,9 +1,7 @@
 """A first parser of a tool's output, inferred from its results."""
 
 import ast
-import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,16 +12,10 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.codeact import suggest_parser
 from ipybox.codeact.samples import samples_of
 from ipybox.codeact.suggestion import _models as checked_models  # pyright: ignore[reportPrivateUsage] no kernel needed
-from ipybox.errors import ToolRunnerError
-from ipybox.guest.tools.client import infer_models as ask_for_models
-from ipybox.guest.tools.protocol import HOST_VARIABLE, PORT_VARIABLE
+from ipybox.codeact.suggestion import infer_models
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
-from ipybox.tool_exec.model_inference import MAX_SAMPLES_BYTES, infer_models
 from tests.conftest import Mode
-from tests.servers import ROOT, http_page
-
-SCRIPT = ROOT / "ipybox" / "tool_exec" / "infer_models.py"
 
 
 class Wrapped(BaseModel):
@@ -74,11 +66,11 @@ def test_what_is_no_sample_is_refused(results: list[str], reason: str):
         samples_of(results)
 
 
-async def test_names_of_samples_become_nothing_but_names():
+def test_names_of_samples_become_nothing_but_names():
     hostile = ['x"""\nimport os', "__init__", "model_config", "class", "a b", "Field", "print(1)", "\u202e"]
     sample = {name: {"params": {name: 1}} for name in hostile} | {"Params": {"a": 1}, "Result": [{"b": 1}]}
 
-    models = checked_models(await infer_models(json.dumps([sample]).encode()), {"Params", "Result"})
+    models = checked_models(infer_models([sample]), {"Params", "Result"})
 
     tree = ast.parse(models)
     assert {type(node) for node in tree.body} == {ast.ImportFrom, ast.ClassDef}
@@ -121,36 +113,25 @@ def test_models_are_written_under_names_that_are_free():
 
 
 @pytest.mark.parametrize(
-    ("samples", "reason"),
+    ("sample", "error", "reason"),
     [
-        (b"[" * 200_000, "nested too deeply"),
-        (b"[" * 600 + b"]" * 600, "nested too deeply"),
-        (b'[{"a": NaN', "not valid JSON"),
-        (json.dumps([{f"{letter}{number}": 1 for number in range(6000) for letter in "ab"}]).encode(), "the limit is"),
+        (json.loads('{"a": ' * 600 + "1" + "}" * 600), ValueError, "nested too deeply"),
+        ({"a": float("nan")}, ValueError, "not JSON compliant"),
+        ({"a": b"bytes"}, TypeError, "bytes is not JSON serializable"),
+        ({f"{letter}{number}": 1 for number in range(6000) for letter in "ab"}, ValueError, "the limit is 131,072"),
     ],
-    ids=["deep", "deep_sample", "cut", "large"],
+    ids=["deep", "no_number", "bytes", "large"],
 )
-async def test_what_no_models_can_be_inferred_from_is_an_error(samples: bytes, reason: str):
-    with pytest.raises(ValueError, match=reason):
-        await infer_models(samples)
+def test_what_no_models_can_be_inferred_from_is_an_error(sample: object, error: type[Exception], reason: str):
+    with pytest.raises(error, match=reason):
+        infer_models([sample])
 
 
-async def test_inferring_ends_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ipybox.tool_exec.model_inference.TIMEOUT", 0.05)
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "datamodel_code_generator", None)
 
-    with pytest.raises(ValueError, match=r"inferring models took longer than 0\.05 s"):
-        await infer_models(b'[{"a": 1}]')
-
-
-def test_without_the_extra_it_says_what_to_install():
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(SCRIPT)], input="[1]", capture_output=True, text=True, timeout=60
-    )
-
-    assert done.returncode == 1
-    assert done.stderr == (
-        "the packages for inferring models are not installed: install ipybox with the extra `parsers`\n"
-    )
+    with pytest.raises(ImportError, match="not installed: install ipybox with the extra `parsers`"):
+        infer_models([])
 
 
 def test_an_unknown_tool_a_parsed_one_and_no_sample_are_errors(good: Path):
@@ -167,7 +148,6 @@ async def test_a_kernel_writes_parsers_that_check_accepts(tmp_path: Path, mode: 
     tools = [
         ToolSpec("words", "Says words.", {}),
         ToolSpec("count", "Counts.", {}, output),
-        ToolSpec("large", None, {}),
     ]
     write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, tools, "seal"))
     first, *others = [json.dumps({"Params": each}) for each in ([{"sha": "a", "x y": 1}], [{"sha": "b"}], [])]
@@ -186,19 +166,7 @@ print(count.parse(Result(count=4)))
         printed = (await executor.execute(code)).text or ""
         with pytest.raises(CodeExecutionError, match="words returned an unknown format"):
             await executor.execute("words.parse('[]')")
-        with pytest.raises(CodeExecutionError, match="the samples are 2 MiB; the limit is 1 MiB"):
-            await executor.execute(f"suggest_parser('zoo.large', {{'a': 'x' * {2 * MAX_SAMPLES_BYTES}}})")
 
     assert printed.startswith("wrote mcpparse/zoo/words.py, and to the end of mcptools/zoo/words.py:\n")
     assert "    sha: str\n    x_y: int | None = Field(" in printed
     assert printed.endswith("ok: 0 gentools, 2 parsers\nParams=[Param(sha='a', x_y=1)]\ncount=4")
-
-
-async def test_what_a_kernel_gets_from_no_tool_server_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    async with http_page(body='{"models": 3}') as url:
-        monkeypatch.setenv(HOST_VARIABLE, "127.0.0.1")
-        monkeypatch.setenv(PORT_VARIABLE, url.rpartition(":")[2])
-        with pytest.raises(ToolRunnerError, match="can't infer models: it is a different version"):
-            await asyncio.to_thread(ask_for_models, b"[]")
-    with pytest.raises(ToolRunnerError, match=f"at {url.removeprefix('http://')}"):
-        await asyncio.to_thread(ask_for_models, b"[]")

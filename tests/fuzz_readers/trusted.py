@@ -91,8 +91,6 @@ TRUSTED = {
     "tool_exec/approval/request:ApprovalRequest.calls": "arguments that were parsed",
     "tool_exec/approval/server:ApprovalChannel._receive": "the application, by its token; a frame has at most 64 MiB",
     "tool_exec/function_tools": "arguments that were parsed, and results of the application",
-    "tool_exec/infer_models:main": "a process of its own, with limits",
-    "tool_exec/model_inference": "models that `infer_models` has limited",
     "workspace/registrations": OWN,
     "workspace/seal:SealVerifier.pinned": OWN,
     "workspace/trust:TrustStore._stored": OWN,

@@ -24,7 +24,7 @@ DATA: str = globals()["DATA"]
 ROOT: str = globals()["ROOT"]
 
 #: Processes that may write no file, which they need for their data.
-WITHOUT_FILES = ("/image_worker.py", "/infer_models.py")
+WITHOUT_FILES = ("/image_worker.py",)
 
 #: Programs of which nothing is measured: servers that tests start, pip, and workers of pools in code of tests.
 OTHERS = (

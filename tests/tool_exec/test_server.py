@@ -17,7 +17,7 @@ from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
 from ipybox.guest.tools.protocol import INSTALL_PATH
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tokens import find_token, token_file
-from ipybox.tool_exec import admission, http_api, kernel_requests
+from ipybox.tool_exec import admission, http_api
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
@@ -235,33 +235,6 @@ async def test_a_number_that_is_not_finite_is_refused(server: ToolServer, face: 
     )
 
 
-@pytest.mark.parametrize(
-    ("headers", "data", "status", "error"),
-    [
-        pytest.param(
-            {"Content-Encoding": "gzip"}, b"[]", 415, "refused the call: the request is compressed", id="compressed"
-        ),
-        pytest.param({}, b" " * 300_000, 413, "the samples are 293 KiB; the limit is 200 KiB", id="large"),
-        pytest.param({}, b"no JSON", 200, "the samples are not valid JSON, or nested too deeply", id="no_json"),
-        pytest.param({}, b"[" * 100_000, 200, "the samples are not valid JSON, or nested too deeply", id="deep"),
-        pytest.param({}, b"3", 200, "can't infer models from these samples", id="no_list"),
-    ],
-)
-async def test_samples_that_are_none_are_refused_with_the_reason(
-    server: ToolServer,
-    headers: dict[str, str],
-    data: bytes,
-    status: int,
-    error: str,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(kernel_requests, "MAX_SAMPLES_BYTES", 200 << 10)
-    answered, reply = await ask(guest_face(server), "POST", "/models", data=data, headers=headers)
-
-    assert answered == status
-    assert reply["error"].endswith(error)
-
-
 async def test_packages_are_installed_only_where_that_is_offered(server: ToolServer):
     async with (
         asyncio.timeout(WAIT),
@@ -282,15 +255,6 @@ async def test_a_package_is_named_in_few_words(server: ToolServer, monkeypatch: 
 
     assert status == 413
     assert "; the limit is " in reply["error"]
-
-
-async def test_models_are_inferred_for_kernels_only(server: ToolServer):
-    data = b'[{"a": 1}]'
-
-    status, reply = await ask(guest_face(server), "POST", "/models", data=data)
-    assert (status, "class ParseResult(BaseModel):\n    a: int" in reply["models"]) == (200, True)
-    async with server.endpoint.session() as session, session.post("/models", data=data) as response:
-        assert response.status == 404
 
 
 async def test_a_call_of_unknown_length_is_refused(server: ToolServer):

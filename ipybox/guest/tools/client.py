@@ -17,7 +17,6 @@ from ipybox.guest.tools.protocol import (
     MAX_CALLS,
     MAX_CONCURRENCY,
     MAX_REQUEST_BYTES,
-    MODELS_PATH,
     RESET_PATH,
     RUN_MANY_PATH,
     RUN_PATH,
@@ -203,21 +202,6 @@ async def reset(host: str = "localhost", port: int = DEFAULT_PORT, *, token: str
         status, body = await ConnectionPool(address).request_async("PUT", RESET_PATH, b"")
     if status >= 400:
         raise ToolRunnerError(f"the tool server refused to reset: HTTP {status} {body.decode(errors='replace')}")
-
-
-def infer_models(samples: bytes) -> str:
-    """Returns the source of models that the tool server infers from a JSON array of samples; in a kernel only.
-
-    Raises:
-        ToolRunnerError: If the tool server can't be reached, refuses the samples, or infers nothing.
-    """
-    address = ServerAddress.of_kernel()
-    with _reaching(address):
-        answer = ConnectionPool(address).request("POST", MODELS_PATH, samples)
-    models: object = checked(_decoded(*answer), "infer_models").get("models")
-    if not isinstance(models, str):
-        raise ToolRunnerError(f"the tool server at {address} can't infer models: it is a different version")
-    return models
 
 
 def _address(host: str, port: int, token: str | None) -> ServerAddress:

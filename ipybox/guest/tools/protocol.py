@@ -1,10 +1,9 @@
 """The messages between the tool server and its clients, typed for both ends.
 
 `POST /run` accepts a `RunRequest` and answers with a `RunReply`; `POST /run_many` accepts a `RunManyRequest` and
-answers with a `RunManyReply`. Three more are for kernels only: `POST /install` accepts an `InstallRequest` and answers
+answers with a `RunManyReply`. Two more are for kernels only: `POST /install` accepts an `InstallRequest` and answers
 with a `RunReply` whose content reports the installed or removed package; `POST /shell` accepts a `ShellRequest`, and
-its `RunReply` has an error unless the command may run; `POST /models` accepts a JSON array of samples and answers with
-a `ModelsReply`.
+its `RunReply` has an error unless the command may run.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ RUN_PATH = "/run"
 RUN_MANY_PATH = "/run_many"
 INSTALL_PATH = "/install"
 SHELL_PATH = "/shell"
-MODELS_PATH = "/models"
 RESET_PATH = "/reset"
 STATUS_PATH = "/status"
 APPROVAL_PATH = "/approval"
@@ -106,13 +104,6 @@ class RunManyReply(TypedDict):
 
     error: NotRequired[str]
     replies: NotRequired[list[RunReply]]
-
-
-class ModelsReply(TypedDict):
-    """The source of the models that were inferred, or why nothing was inferred."""
-
-    error: NotRequired[str]
-    models: NotRequired[str]
 
 
 _TOOL = {"server_name": str, "server_params": dict, "seal": str | None, "tool_name": str}
