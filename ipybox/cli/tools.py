@@ -11,7 +11,8 @@ from ipybox.cli.output import say, say_code, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.codeact.interface import interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
-from ipybox.codeact.search import named, search
+from ipybox.codeact.listing import named
+from ipybox.codeact.search import search
 from ipybox.codeact.tool_info import gentool_cards, mcp_cards
 from ipybox.support.gc_pause import gc_paused
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ipybox.codeact.interface import interface, short_interface
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library
-from ipybox.codeact.search import named, search
+from ipybox.codeact.search import search
 from ipybox.codeact.source import UnreadableError
 from ipybox.codeact.tool_info import ToolInfo, cut, gentool_cards, mcp_cards
 from ipybox.support.printable import printable
@@ -72,6 +72,13 @@ def _answer(cards: list[ToolInfo], query: str) -> str:
     if hits := search(among, name):
         return _found(hits)
     return f"No tool for {query!r} among: {_counts(cards)}\n{HOW}"
+
+
+def named(cards: Sequence[ToolInfo], query: str) -> list[ToolInfo]:
+    """Returns the tools with this name; if there are none, those in this category or root."""
+    path = query.strip().replace("/", ".").removesuffix(".py")
+    found = [card for card in cards if path.removeprefix(f"{card.root}.") in (str(card.name), card.name.tool)]
+    return found or [card for card in cards if path.removeprefix(f"{card.root}.") in (card.name.category, card.root)]
 
 
 def _missing(cards: list[ToolInfo], name: str) -> str:

@@ -5,18 +5,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
-
-def _listed(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
-
-
 #: Stop words in queries, and in names such as `commits_of_top_repos`.
 _FILLERS = frozenset(
-    _listed(
-        "a about all am an and another any are as at be been by can certain did different do does for from given "
-        "has have how i if in into is it its just me mine my of on or our please some somebody someone specific "
-        "that the their them there these this those to us was we were what when where which who whose why will "
-        "with you your"
+    str.split(
+        "a about all am an and another any are as at be been by can certain did different do does for from given has "
+        "have how i if in into is it its just me mine my of on or our please some somebody someone specific that the "
+        "their them there these this those to us was we were what when where which who whose why will with you your"
     )
 )
 
@@ -68,23 +62,22 @@ _GROUPS = (
     "setting option preference configuration, count number total, "
 )
 
-#: Verbs for changing something.
+#: Verbs for changing something, and words that are such verbs only in first position.
 _CHANGING = frozenset(
-    _listed(
+    str.split(
         f"{_CREATE} {_UPDATE} {_DELETE} move rename close reopen assign reorder write manage trigger rerun retry "
         "restart submit approve cancel abort upload save resolve unresolve undo"
     )
 )
-#: Words that are such verbs only in first position.
 _MAYBE_CHANGING = frozenset(
-    _listed(
+    str.split(
         "new comment reply react request answer ask post report file link share review leave mark label tag sync "
         "clear run start stop star unstar fork copy merge squash push dismiss stage unstage commit reset watch mute "
         "subscribe unsubscribe put store overwrite send publish"
     )
 )
 #: Verbs for reading something.
-READING = frozenset(_listed(f"{_READ} {_LIST} {_SEARCH}")) - {"check"}
+READING = frozenset(f"{_READ} {_LIST} {_SEARCH}".split()) - {"check"}
 
 #: Abbreviations and their meanings.
 _SHORT_FORMS = (
@@ -93,8 +86,6 @@ _SHORT_FORMS = (
     "env environment, msg message, mkdir create directory"
 )
 _WRITTEN_OUT = {short: words for short, _, words in (form.partition(" ") for form in _SHORT_FORMS.split(", "))}
-
-VERBS = READING | _CHANGING
 
 #: Phrases in queries, and the words that tools use instead.
 _PHRASES = tuple(
@@ -108,13 +99,10 @@ _PHRASES = tuple(
         (r"(?:bring|make|keep|get)(?= .{0,60}\bup[ -]to[ -]date)", "update"),
         (r"(?:show|get|view|see|display|fetch) (?:me )?all", "list"),
         (r"who am i|whoami|(?:i am |am i )?(?:logged|signed) in(?: as)?", "authenticated user"),
-        (r"(?:right )?now|today(?:'s)?|at the moment", "current time"),
-        (r"check(?:ing)? out", "checkout"),
         (r"who (?:has|can|may)", "people access"),
-        (r"who (?:is|are|belongs|works)", "members"),
-        (r"when (?:was|were|did)", "time"),
-        (r"(?:without|except|excluding|instead of) .*", ""),
+        (r"(?:right )?now|today(?:'s)?|at the moment", "current time"),
         (r"merge(?= requests?\b)", "pull"),
+        (r"(?:without|except|excluding|instead of) .*", ""),
     )
 )
 

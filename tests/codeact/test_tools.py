@@ -243,7 +243,7 @@ class ParseResult(BaseModel):
     repositories: list[Repository]
 # from mcptools.github import search_repositories
 # search_repositories.run_parsed(search_repositories.Params(query=…)) -> ParseResult
-# also: gentools.github.commits_of_top_repos, tracker.search_tickets [run_parsed], github.list_commits"""
+# also: tracker.search_tickets [run_parsed], gentools.github.commits_of_top_repos, github.list_commits"""
     )
 
 
