@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ipybox.audit.audit import AuditLog
     from ipybox.audit.notebook.history import SessionHistory
-    from ipybox.audit.observer import JobAction, SessionObserver
+    from ipybox.audit.records import JobAction, SessionObserver
 
 
 class SessionRecorder:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +14,14 @@ from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, E
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
-    from ipybox.audit.notebook.cell import ExecutedCell
+    from ipybox.audit.notebook.session import ExecutedCell
     from ipybox.support.outputs import ExecutionOutput
+
+#: The job is queued; its node runs a kernel gateway, or failed to; the node was lost; the job is no longer needed.
+JobAction = Literal["queued", "started", "failed", "lost", "ended"]
+
+#: Receives the name and fields of each session event, as the audit log does. Must not block or raise.
+SessionObserver = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)

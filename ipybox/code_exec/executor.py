@@ -29,7 +29,7 @@ from ipybox.workspace.seal import SealVerifier
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from ipybox.audit.observer import SessionObserver
+    from ipybox.audit.records import SessionObserver
     from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.kernel_mgr.transfer.file_transfer import Download, TransferReport
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest

@@ -10,7 +10,7 @@ from ipybox.support.outputs import Clear, Display, ExecutionOutput, Stream
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from ipybox.audit.notebook.cell import ExecutedCell
+    from ipybox.audit.notebook.session import ExecutedCell
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     source ──► library ──► card ──► search, interface ──► listing: tools()    reads and parses, imports nothing
        │          │
-       │          └──► samples, suggestion: suggest_parser()                   writes, in a kernel only
+       │          └──► suggestion: suggest_parser()                            writes, in a kernel only
        └──────────┴──► imported ──► rules ──► checker: check()    imports the code of the workspace
 
 This package runs in the kernel and on the host: standard library only, and pydantic if `check` imports models. The

@@ -5,22 +5,27 @@ registering the server again can replace the generated code and keep the rest.
 """
 
 import ast
+import dataclasses
+import datetime
 import hashlib
 import json
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from enum import Enum
 from functools import partial
 from inspect import Parameter, formatannotation, getdoc, iscoroutinefunction, isfunction, signature
-from types import ModuleType
-from typing import Any, get_type_hints
+from pathlib import PurePath
+from types import ModuleType, NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from uuid import UUID
 
 from pydantic import BaseModel
 
 from ipybox.codeact.imported import forget, import_module_at, run_code
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, Library, McpTool, Name, is_name
 from ipybox.codeact.problem import Problem, at, no_name
-from ipybox.codeact.result_type import improper_types
 from ipybox.codeact.source import SourceModule, UnreadableError
 
 #: The files of a saved code action.
@@ -245,3 +250,34 @@ def _written(function: Callable[..., Any], hints: dict[str, Any]) -> str:
 
 def _named(kind: Any) -> str:
     return "nothing" if kind is None else formatannotation(kind, base_module=getattr(kind, "__module__", None))
+
+
+#: Models and plain types.
+_PROPER = (
+    *(BaseModel, Enum, BaseException),
+    *(str, int, float, bytes, NoneType, Decimal, UUID, PurePath, datetime.date, datetime.time, datetime.timedelta),
+)
+_CONTAINERS = (list, dict, tuple, set, frozenset, Sequence, Mapping)
+
+
+def improper_types(result: Any) -> Iterator[str]:
+    """Yields the types in a result type that are neither models nor plain types nor containers of these."""
+    origin = get_origin(result)
+    if origin is Literal:
+        return
+    if origin in (Union, UnionType, *_CONTAINERS):
+        for item in get_args(result):
+            if item is not Ellipsis:
+                yield from improper_types(item)
+    elif hasattr(result, "__value__"):  # an alias of Python 3.12
+        yield from improper_types(result.__value__)
+    elif result is not None and not _is_proper(result):
+        yield getattr(result, "__qualname__", None) or str(result)
+
+
+def _is_proper(result: Any) -> bool:
+    if not isinstance(result, type) or result in _CONTAINERS:
+        return False
+    kind = cast("type[Any]", result)
+    described = is_typeddict(kind) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    return described or issubclass(kind, _PROPER)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp_types import InputRequiredResult
 
     from ipybox.audit.audit import AuditLog
-    from ipybox.audit.observer import SessionObserver
+    from ipybox.audit.records import SessionObserver
     from ipybox.code_exec.executor import CodeExecutionResult
     from ipybox.kernel_mgr.packages import PackageInstaller
     from ipybox.kernel_mgr.transfer.file_transfer import Download

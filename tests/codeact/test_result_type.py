@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypeAliasType
 
-from ipybox.codeact.result_type import improper_types
+from ipybox.codeact.rules import improper_types
 
 
 class Model(BaseModel):

@@ -10,9 +10,8 @@ from pydantic import BaseModel
 
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.codeact import suggest_parser
-from ipybox.codeact.samples import samples_of
 from ipybox.codeact.suggestion import _models as checked_models  # pyright: ignore[reportPrivateUsage] no kernel needed
-from ipybox.codeact.suggestion import infer_models
+from ipybox.codeact.suggestion import infer_models, samples_of
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.conftest import Mode

@@ -18,8 +18,8 @@ from prometheus_client.exposition import choose_encoder
 from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.audit.redaction import Redactor
 from ipybox.codeact.listing import tools
-from ipybox.codeact.samples import samples_of
 from ipybox.codeact.source import SourceReader, UnreadableError
+from ipybox.codeact.suggestion import samples_of
 from ipybox.docker.refusal import request_id
 from ipybox.kernel_mgr import messages as kernel_messages
 from ipybox.kernel_mgr.attach.frames import decode_frame, encode_frame
@@ -493,7 +493,7 @@ READERS: dict[str, Reader] = {
         },
     ),
     "samples": Reader(
-        ["codeact/samples:_decoded_text"],
+        ["codeact/suggestion:_decoded_text"],
         lambda data: samples_of([data.decode(errors="replace")]),
         (*JSON, b"(", b"-", b"'", b"None,"),
     ),

@@ -67,7 +67,7 @@ TRUSTED = {
     "remote/wire/connection:Connection._receive": "h2, with limits of streams and headers",
     "remote/wire/connection:Connection.open": KERNEL,
     "remote/wire/exchange:answer": "an error of ipybox itself",
-    "remote/wire/tunnel:_from_socket": BOUNDED,
+    "remote/wire/stream:_from_socket": BOUNDED,
     "sandbox/namespaces:_content": KERNEL,
     "sandbox/placeholders": "the first bytes of a placeholder",
     "sandbox/preflight:_package": "srt's own manifest",

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import nbformat
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note
+from ipybox.audit.notebook.session import ExecutedCell, Note
 from ipybox.support.errors import RaisedException
 from ipybox.support.outputs import Display, Result, Stream
 from ipybox.support.printable import printable

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note
-from ipybox.audit.notebook.session import Event, SessionContent
+from ipybox.audit.notebook.session import Event, ExecutedCell, Note, SessionContent
 from ipybox.audit.records import MAX_OTHER
 from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
 from ipybox.support.outputs import Display, ExecutionOutput, Stream

@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ipybox.audit.log import MAX_BYTES
-from ipybox.audit.notebook.cell import ExecutedCell, Note
 from ipybox.audit.notebook.document import code_span, notebook
-from ipybox.audit.notebook.session import Event, SessionContent, text_in
+from ipybox.audit.notebook.session import Event, ExecutedCell, Note, SessionContent, text_in
 from ipybox.support.bounded_json import count_values
 from ipybox.support.printable import printable
 

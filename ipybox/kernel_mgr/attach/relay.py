@@ -9,18 +9,19 @@ that it started. Clients can't restart the kernel, and a client that shuts it do
 """
 
 import asyncio
+import hmac
 import logging
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.attach.access import refusal
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame
 from ipybox.kernel_mgr.attach.instructions import instructions
@@ -30,7 +31,7 @@ from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError, KernelDiedError
-from ipybox.support.listen import listen
+from ipybox.support.listen import is_local, listen
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token
 
@@ -340,3 +341,29 @@ async def _unknown(request: web.Request) -> web.Response:
     if request.method in ("GET", "HEAD"):
         return error(404, "this server provides one kernel and nothing else")
     return error(403, "this server only gives access to the running kernel")
+
+
+def refusal(request: web.Request, token: str) -> tuple[int, str] | None:
+    """Returns the HTTP status and reason for refusing a request; None if it is accepted.
+
+    Clients send `Authorization: token <token>` (or `Bearer`), or add `?token=` to the URL.
+    """
+    if not is_local(request.host) or not _is_local_origin(request.headers.get("Origin")):
+        return 403, "requests from web pages are refused"
+    if not hmac.compare_digest(_presented(request).encode(errors="replace"), token.encode()):
+        return 401, "the token is missing or wrong"
+    return None
+
+
+def _presented(request: web.Request) -> str:
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() in ("token", "bearer"):
+        return credentials.strip()
+    return request.query.get("token", "")
+
+
+def _is_local_origin(origin: str | None) -> bool:
+    try:
+        return origin is None or is_local(urlsplit(origin).netloc)
+    except ValueError:
+        return False

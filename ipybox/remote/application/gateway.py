@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit.observer import JobAction
+from ipybox.audit.records import JobAction
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.remote.application.link import NodeLink

@@ -27,8 +27,7 @@ from ipybox.remote.wire.protocol import (
     Versions,
     versions,
 )
-from ipybox.remote.wire.stream import Stream, StreamClosedError
-from ipybox.remote.wire.tunnel import tunnel
+from ipybox.remote.wire.stream import Stream, StreamClosedError, tunnel
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
 from ipybox.support.printable import printable

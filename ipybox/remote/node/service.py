@@ -31,8 +31,7 @@ from ipybox.remote.wire.protocol import (
     platform_name,
     versions,
 )
-from ipybox.remote.wire.stream import Stream, StreamClosedError
-from ipybox.remote.wire.tunnel import tunnel
+from ipybox.remote.wire.stream import Stream, StreamClosedError, tunnel
 from ipybox.support.names import STATE_DIR
 from ipybox.support.tasks import TaskSet
 

@@ -29,7 +29,7 @@ from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
 from ipybox.remote.wire.protocol import GATEWAY, PUT, READ
-from ipybox.remote.wire.stream import Stream, StreamClosedError
+from ipybox.remote.wire.stream import FRAME, Stream, StreamClosedError
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +37,6 @@ logger = logging.getLogger(__name__)
 WINDOW: Final = 256 << 10
 LARGE_WINDOW: Final = 4 << 20
 LARGE: Final = (GATEWAY, PUT, READ)
-
-#: Maximum bytes of a frame.
-FRAME: Final = 64 << 10
 
 #: Maximum concurrent streams.
 MAX_STREAMS: Final = 1024

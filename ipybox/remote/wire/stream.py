@@ -1,10 +1,15 @@
-"""One stream of an HTTP/2 connection, which buffers received data, and sends as the windows allow."""
+"""One stream of an HTTP/2 connection: buffers received data, sends as the windows allow, and can carry a socket."""
 
 import asyncio
-from typing import TYPE_CHECKING
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ipybox.remote.wire.connection import Connection
+
+#: Maximum bytes of a frame.
+FRAME: Final = 64 << 10
 
 
 class StreamClosedError(Exception):
@@ -109,3 +114,28 @@ class Stream:
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+async def tunnel(stream: Stream, sock: socket.socket) -> None:
+    """Copies data both ways until one end closes, forwards the data already received, and closes both."""
+    loop = asyncio.get_running_loop()
+    other_direction = asyncio.create_task(_from_socket(stream, sock))
+    try:
+        with suppress(OSError):  # the other end of the socket is closed
+            while data := await stream.receive():
+                await loop.sock_sendall(sock, data)
+    finally:
+        other_direction.cancel()
+        await asyncio.gather(other_direction, return_exceptions=True)
+        stream.reset()
+        sock.close()
+
+
+async def _from_socket(stream: Stream, sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    with suppress(OSError, StreamClosedError):
+        while data := await loop.sock_recv(sock, FRAME):
+            await stream.send(data)
+    # The peer still receives all data, and the reset lets both ends forget the stream.
+    stream.end()
+    stream.reset()

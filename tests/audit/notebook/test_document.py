@@ -6,8 +6,8 @@ from typing import Any, cast
 import nbformat
 import pytest
 
-from ipybox.audit.notebook.cell import ExecutedCell, Note
 from ipybox.audit.notebook.document import MAX_DEPTH, code_span, notebook
+from ipybox.audit.notebook.session import ExecutedCell, Note
 from ipybox.errors import RaisedException
 from ipybox.support.outputs import Display, Result, Stream
 

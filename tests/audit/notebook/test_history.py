@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from ipybox.audit.notebook.cell import ExecutedCell
 from ipybox.audit.notebook.history import SessionHistory
-from ipybox.audit.notebook.session import MAX_CALLS
+from ipybox.audit.notebook.session import MAX_CALLS, ExecutedCell
 from ipybox.audit.redaction import Redactor
 from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
