@@ -173,6 +173,7 @@ class SessionRecorder:
         Raises:
             AuditError: If it can't be recorded; then the call must not be made.
         """
+        call.state = "sent"
         if not decided.accepted:
             call.fail("rejected", decided.reason, outcome="rejected")
         if call.span is not None:

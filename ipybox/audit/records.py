@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipybox.audit import tracing
+from ipybox.support.effects import CallState, CallTally
 from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ MAX_CODE = 8000
 MAX_ARGUMENTS = 4000
 MAX_OTHER = 1000
 
+#: Errors of a call whose server could not be started, and of one whose connection broke.
+_NOT_STARTED = ("MCPServerError", "MissingVariableError")
+_UNANSWERED = ("MCPConnectionLost",)
+
 #: Maximum characters of a tool's name in a span.
 MAX_NAME = 200
 
@@ -67,6 +72,7 @@ class ExecutionRecord:
         self.result: ExecutionOutput | BaseException | None = None
         #: Whether the kernel and its state were lost at its end.
         self.lost_state = False
+        self.calls = CallTally()
         self._output_chars = 0
         self._over = False
         attributes = {"session.id": str(session["session_id"]), "ipybox.cell.id": self.id}
@@ -107,11 +113,21 @@ class ToolCallRecord:
     """One tool call, in a cell or between two cells. `session` identifies its session in events."""
 
     def __init__(
-        self, session: Mapping[str, str | None], server_name: str, tool_name: str, cell: ExecutionRecord | None
+        self,
+        session: Mapping[str, str | None],
+        server_name: str,
+        tool_name: str,
+        cell: ExecutionRecord | None,
     ):
         self.id = new_id()
         self.cell = cell
+        self.server_name, self.tool_name = server_name, tool_name
         self.outcome: Outcome = "ok"
+        #: How far it has come, and its state if it succeeds.
+        self.state: CallState = "not started"
+        self.success: CallState = "done"
+        #: Whether it may change something, asked only if its cell fails.
+        self.may_write: Callable[[], bool] = lambda: True
         self.error: str | None = None
         #: The fields that describe it: names and arguments.
         self.described: dict[str, Any] = {}
@@ -128,15 +144,27 @@ class ToolCallRecord:
         self.ids = {**session, "cell_id": cell and cell.id, **(tracing.ids(self.span) if self.span else {})}
         #: When it was requested.
         self.started = time.monotonic()
+        if cell is not None:
+            cell.calls.open.add(self)
 
     def fail(self, error_type: str, error: str | None = None, outcome: Outcome = "error") -> None:
         """Records a failure. `error_type` is `tool_error` if the tool reported it, or the name of an exception."""
         self.outcome, self.error, self._error_type = outcome, error, error_type
+        if outcome == "rejected":
+            self.state = "declined"
+        elif error_type in _NOT_STARTED:
+            self.state = "not started"
+        elif outcome == "error" and error_type not in _UNANSWERED:
+            self.state = "failed"
 
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
         if self.span is not None:
             tracing.end_span(self.span, self._error_type)
+        if self.outcome == "ok":
+            self.state = self.success
+        if self.cell is not None:
+            self.cell.calls.add(self)
         return {"outcome": self.outcome, "error_type": self._error_type, "duration": seconds_since(self.started)}
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionResult
 from ipybox.support.deadline import Deadline, DeadlineLock
+from ipybox.support.effects import summary
 from ipybox.support.errors import (
     CodeExecutionError,
     ExecutionCancelledError,
@@ -34,6 +35,9 @@ STATE_LOST = (
 NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} s (session_idle_timeout)."
 
 CANCELLED = "the execution was cancelled"
+
+#: The end of a cell whose caller receives no error; the next result says what it called.
+CANCELLATION = "the last cell was cancelled"
 
 #: Number of tool results that are kept, to distinguish tool errors from sandbox denials.
 MAX_TOOL_TEXTS = 20
@@ -133,19 +137,22 @@ class CellRunner:
                     return await self._run_in_kernel(cell, record)
                 except ExecutionError as exc:
                     self._kernel.check_running()
-                    output = await self._with_notices(exc.output, cell, str(exc))
-                    raise CodeExecutionError(await self._describe(exc), output, exc.raised) from None
+                    calls = record.calls.counts()
+                    output = await self._with_notices(exc.output, cell, str(exc), summary(calls))
+                    raise CodeExecutionError(await self._describe(exc), output, exc.raised, calls) from None
                 except asyncio.CancelledError:
                     self._explained_id = self._kernel_id
+                    self._kernel.notices += summary(record.calls.counts(), CANCELLATION)
                     raise
                 except ExecutionTimeoutError as exc:
                     self._explained_id = self._kernel_id
                     self._kernel.check_running()
                     error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
-                    output = await self._with_notices(exc.output, cell)
+                    calls = record.calls.counts()
+                    output = await self._with_notices(exc.output, cell, before=summary(calls))
                     record.lost_state = self._expect_restarted_kernel(cell)
                     output = replace(output, kernel_restarted=record.lost_state or output.kernel_restarted)
-                    raise error(str(exc), output) from None
+                    raise error(str(exc), output, calls=calls) from None
                 except TimeoutError as exc:
                     if cell.deadline.reason is not CANCELLED:
                         raise
@@ -215,12 +222,14 @@ class CellRunner:
         self._kernel.expected_kernel_id = client.kernel_id
         return True
 
-    async def _with_notices(self, output: ExecutionOutput | None, cell: Cell, error: str = "") -> CodeExecutionResult:
-        """Returns a result with the output's notices, explanations of denials, and the session's pending notices."""
+    async def _with_notices(
+        self, output: ExecutionOutput | None, cell: Cell, error: str = "", before: Sequence[str] = ()
+    ) -> CodeExecutionResult:
+        """Returns a result with the notices `before`, the output's, explanations of denials, and the session's."""
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
         explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
-        notices, restarted = [*output.notices, *explained], False
+        notices, restarted = [*before, *output.notices, *explained], False
         if explained:
             self._recorder.denied("sandbox", explained)
         if pending := self._kernel.notices:

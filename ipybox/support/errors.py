@@ -35,6 +35,7 @@ from ipybox.support.printable import printable
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+    from ipybox.support.effects import ToolCallCount
     from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
 
@@ -83,7 +84,13 @@ class RaisedException:
 class _WithOutput(_Readable):
     """An execution that failed."""
 
-    def __init__(self, message: str, output: "ExecutionOutput | None" = None, raised: RaisedException | None = None):
+    def __init__(
+        self,
+        message: str,
+        output: "ExecutionOutput | None" = None,
+        raised: RaisedException | None = None,
+        calls: "tuple[ToolCallCount, ...]" = (),
+    ):
         super().__init__(message)
         #: The output of the cell before the error; None if the cell did not start.
         self.output = output
@@ -101,6 +108,8 @@ class _WithOutput(_Readable):
         self.value = None if raised is None else raised.value
         #: Its traceback, with the frames of the code.
         self.traceback = None if raised is None else raised.traceback
+        #: Its calls of tools that may write, counted by tool and outcome; empty if they had no effect.
+        self.calls = calls
         #: The cell as a notebook shows it; None if the executor does not keep cells (`notebook_bytes`).
         self.cell: _Cell | None = None
         for notice in self.notices:

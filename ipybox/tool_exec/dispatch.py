@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import ToolCallRecord
@@ -84,9 +85,12 @@ async def run_call(
     `large` arguments are recorded in a thread, outside the event loop.
     """
     async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
+        recorded.may_write = partial(caller.may_write, call)
         if decided is None:
             decided = await caller.approvals.decide(call, kind)
         refusal = await _rejection_reason(decided, caller, recorded)
+        if kind == "shell":
+            recorded.success = "started"  # the kernel runs it
         if refusal is not None:
             what = "the shell command" if kind == "shell" else f"call to {call['server_name']}.{call['tool_name']}"
             return RunReply(error=f"{what} was {refusal}")
@@ -109,6 +113,7 @@ async def run_call(
 async def record_as_not_made(call: RunRequest, caller: ToolCaller, *, large: bool, batch_id: str) -> None:
     """Records a call that was not made, because its batch was cancelled."""
     async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
+        recorded.may_write = partial(caller.may_write, call)
         recorded.fail("CancelledError", "the batch was cancelled before this call", outcome="cancelled")
 
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -24,6 +25,7 @@ from ipybox.mcp_server.client_traits import OTHERS, ClientTraits
 from ipybox.mcp_server.results.model_images import model_images
 from ipybox.mcp_server.results.resources import output_uri
 from ipybox.mcp_server.results.store import OutputStore
+from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError
 from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.printable import printable
 
@@ -43,6 +45,9 @@ MESSAGES_FIRST = 20_000
 
 #: The text of an otherwise empty result.
 NO_OUTPUT = "(no output)"
+
+#: The metadata of a result that lists what a failed cell called.
+CALLS = "ipybox/calls"
 
 #: The prefix of each notice.
 MARK = "[ipybox]"
@@ -81,7 +86,12 @@ class ToolResultBuilder:
             texts[0] = f"Output: {texts[0]}"
         content: list[ContentBlock] = [TextContent(text=part) for part in texts]
         content += [image for image in shown if isinstance(image, ImageContent)]
-        return CallToolResult(content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None)
+        # Not as structured content, which some clients pass to the model instead of the text.
+        calls = outcome.calls if isinstance(outcome, CodeExecutionError | ExecutionTimeoutError) else ()
+        meta = {CALLS: [asdict(each) for each in calls]} if calls else None
+        return CallToolResult(
+            content=content or [TextContent(text=NO_OUTPUT)], is_error=failure is not None, _meta=meta
+        )
 
     async def _truncated(
         self, text: str, failure: Exception | None, max_chars: int, *, resources: bool

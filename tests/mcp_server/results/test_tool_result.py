@@ -13,6 +13,7 @@ from ipybox.mcp_server import Images
 from ipybox.mcp_server.client_traits import traits_named
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import NAMED, ToolResultBuilder, failure_result
+from ipybox.support.effects import ToolCallCount, summary
 from ipybox.support.outputs import ExecutionOutput
 
 CLAUDE, GEMINI, CLINE = map(traits_named, ("claude-code", "gemini-cli-mcp-client", "Cline"))
@@ -70,6 +71,18 @@ async def test_of_a_progress_bar_the_last_state_is_returned_and_the_whole_is_kep
 
 async def test_a_few_overwritten_characters_need_no_notice(store: OutputStore):
     assert parts(await ToolResultBuilder(store).result(ExecutionOutput("10 %\r20 %", []), 1000)) == (["20 %"], [])
+
+
+async def test_calls_before_an_error_are_in_a_block_of_their_own_and_in_the_metadata(store: OutputStore):
+    calls = (ToolCallCount("github", "create_issue", "done", 3, "{}"), ToolCallCount("slack", "post", "declined", 2))
+    error = ExecutionTimeoutError("too late", ExecutionOutput("printed", [], notices=summary(calls)), calls=calls)
+    result = await ToolResultBuilder(store).result(error, 1000)
+
+    said = "[ipybox] Before this error: github.create_issue ×3 done, 2 declined."
+    assert parts(result)[0] == ["printed\ntoo late", said]
+    assert result.structured_content is None, "some clients would show it instead of the text"
+    assert result.meta is not None
+    assert [each["state"] for each in result.meta["ipybox/calls"]] == ["done", "declined"]
 
 
 async def test_the_result_comes_though_the_whole_can_not_be_kept(store: OutputStore, monkeypatch: pytest.MonkeyPatch):
