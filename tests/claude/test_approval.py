@@ -186,3 +186,62 @@ def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspa
         asks = options(workspace, "--approve", "ask")
         said = home.claude(*asks, "-p", "Go", cwd=workspace, timeout=SESSION_TIMEOUT, ANTHROPIC_BASE_URL=api.url)
     assert said.strip() == "Nobody there."
+
+
+@newest_client
+def test_a_person_agrees_once_to_the_tools_of_a_server(home: Home, workspace: Path, tmp_path: Path):
+    file = tmp_path / "tools.json"
+    reads = {"readOnlyHint": True, "openWorldHint": False}
+    hints: dict[str, dict[str, bool]] = {"echo": reads, "env": {"readOnlyHint": True}, "pid": {}}
+    file.write_text(json.dumps([{"name": name, "annotations": each} for name, each in hints.items()]))
+
+    def registers(*flags: str) -> list[Block]:
+        params = servers.scripted("--tools", str(file), *flags)
+        return [tool("register_mcp_server", server_name="scripted", server_params=params)]
+
+    def runs(request: Request) -> list[Block]:
+        assert "2 of 3 tools only read, 1 of them reaches the internet; 1 run without asking" in request.results[0].text
+        generated = CALL.replace("registered import scripted", "mcptools.scripted import CLIENT as scripted")
+        return [tool("execute_ipython_cell", code=generated)]
+
+    def registers_another(request: Request) -> list[Block]:
+        assert request.result == "hello"
+        return registers("--noisy")
+
+    def has_chosen(request: Request) -> list[Block]:
+        assert "; 2 run without asking" in request.results[0].text
+        return [text("All agreed.")]
+
+    shown = (
+        "MCP server scripted: run tools that only read without asking?",
+        "It says: 2 of 3 tools only read, 1 of",
+        "▸ not set",
+    )
+    with (
+        serve([registers(), runs, registers_another, has_chosen]) as api,
+        terminal(
+            home, workspace, *options(workspace, "--approve", "writes"), "Go", ANTHROPIC_BASE_URL=api.url
+        ) as screen,
+    ):
+        screen.until(*shown, "ipybox can't check that.", "Only read: echo", timeout=SESSION_TIMEOUT)
+        screen.type(RIGHT)
+        screen.until("❯ ◯ the 1 that only read", "◯ choose", "◯ none")
+        screen.type(ENTER)
+        screen.until("✔ Run without asking: the 1 that only read", "❯ Accept")
+        screen.type_until_gone(ENTER, "❯ Accept")
+
+        screen.until(*shown)
+        screen.type(RIGHT)
+        screen.until("❯ ◯ the 1 that only read")
+        screen.type(DOWN)
+        screen.until("❯ ◯ choose")
+        screen.type(ENTER)
+        screen.until("✔ Run without asking: choose", "❯ Accept")
+        screen.type_until_gone(ENTER, "❯ Accept")
+        screen.until("MCP server scripted: which tools run without asking?", "Also reach the internet: env", "Tools")
+        screen.type("echo, env")
+        screen.until("echo, env")
+        screen.type(ENTER)
+        screen.until("❯ Accept")
+        screen.type_until_gone(ENTER, "❯ Accept")
+        screen.until("All agreed.")
