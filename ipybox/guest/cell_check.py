@@ -25,8 +25,9 @@ from IPython.core.error import InputRejected
 
 from ipybox.guest.tracebacks import is_library
 
-#: The package of all generated packages, and the class of a tool's arguments.
+#: The package of all generated packages, the class of a tool's arguments, and the module of its base class.
 TOOLS, PARAMS = "mcptools", "Params"
+MODELS = "ipybox.guest.tools.models"
 
 #: Maximum characters of a cell, calls checked, findings and names shown, and entries read of a directory.
 MAX_CELL, MAX_CALLS, MAX_SHOWN, MAX_NAMES, MAX_ENTRIES = 100_000, 100, 20, 8, 5000
@@ -184,7 +185,7 @@ def _evaluated(node: ast.AST) -> Iterator[ast.Call]:
 def _wrong_arguments(call: ast.Call, names: ChainMap[str, Any]) -> list[str]:
     model = _value(call.func, names)
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    if model is None or call.args or len(given) < len(call.keywords):
+    if not isinstance(model, type) or MODELS not in sys.modules or len(given) < len(call.keywords):
         return []
     from ipybox.guest.tools.call_check import wrong_arguments  # imports pydantic, as generated modules do
 
@@ -202,16 +203,14 @@ def _literals(values: dict[str, ast.expr]) -> dict[str, Any]:
 
 
 def _value(node: ast.expr, names: ChainMap[str, Any]) -> Any:
-    """Returns the generated module or class that an expression names, or None."""
+    """Returns the value of a name, or of an attribute of a module; None for all other expressions."""
     match node:
         case ast.Name(id=name):
-            value = names.get(name)
+            return names.get(name)
         case ast.Attribute(value=owner, attr=name):
-            value = vars(module).get(name) if isinstance(module := _value(owner, names), ModuleType) else None
+            return vars(module).get(name) if type(module := _value(owner, names)) is ModuleType else None
         case _:
             return None
-    home: Any = value.__name__ if type(value) is ModuleType else value.__module__ if isinstance(value, type) else ""
-    return value if str(home).partition(".")[0] == TOOLS else None
 
 
 def _root(node: ast.expr) -> str:
@@ -252,8 +251,6 @@ def _bindings(body: Iterable[ast.stmt]) -> Counter[str]:
                 bound[name] += not isinstance(node.ctx, ast.Load)
             case ast.alias(name=name, asname=asname):
                 bound[asname or name.partition(".")[0]] += 1
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                bound.update(names)
             case _:  # functions, classes, parameters, handlers and patterns
                 bound.update(str(getattr(node, field)) for field in {"name", "arg", "rest"}.intersection(node._fields))
     return bound
@@ -270,4 +267,4 @@ def _is_uncertain(node: ast.AST, names: Collection[str]) -> bool:
         case ast.Import() | ast.ImportFrom():
             return not _is_inert(node)
         case _:
-            return isinstance(node, ast.Raise)
+            return False
