@@ -21,9 +21,6 @@ from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
 from ipybox.support.untrusted_paths import walk
 
-#: Pattern of the plugins' directory names in Claude Code's directory.
-_PLUGINS = "codeact-*"
-
 
 @dataclass(frozen=True)
 class RemovablePlace:
@@ -38,20 +35,20 @@ class RemovablePlace:
 
 def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
     """Returns all existing files and directories of ipybox, and the workspace directories named in `saved`."""
-    claude = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    environments = [
-        *_entries(data_dir() / "environments"),
-        *(each for plugin in claude.glob(f"plugins/data/{_PLUGINS}") for each in _entries(plugin / "envs")),
-    ]
+    environments = data_dir() / "environments"
     tokens = Path(jupyter_runtime_dir()).glob("ipybox-*.json")
     found = [
         RemovablePlace(workspace / STATE_DIR, "the workspace's packages, outputs and audit log", "workspace"),
         *(RemovablePlace(workspace / name, "saved by code and people", "workspace") for name in saved),
         *(RemovablePlace(path, "files of running sessions", "running") for path in _scratch()),
         *(RemovablePlace(path, "port token", "state") for path in sorted(tokens)),
-        RemovablePlace(data_dir() / "environments" / "ipybox", "the plugins' command", "state"),
+        RemovablePlace(environments / "ipybox", "the plugins' command", "state"),
         RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations for all workspaces", "state"),
-        *(RemovablePlace(path, "the plugins' environment", "environment") for path in environments if path.is_dir()),
+        *(
+            RemovablePlace(path, "the plugins' environment", "environment")
+            for path in _entries(environments)
+            if path.is_dir()
+        ),
     ]
     return [place for place in found if os.path.lexists(place.path)]
 

@@ -122,11 +122,8 @@ def test_links_that_code_has_made_lead_nowhere(workspace: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("lock_name", ["build", "0123456789abcdef"], ids=["builder", "server"])
-@pytest.mark.parametrize("place", [".claude/plugins/data/codeact-sandbox-x/envs", ".local/share/ipybox/environments"])
-def test_environments_of_plugins_are_removed_unless_a_process_uses_them(
-    place: str, lock_name: str, workspace: Path, home: Path
-):
-    environments = home / place
+def test_environments_of_plugins_are_removed_unless_a_process_uses_them(lock_name: str, workspace: Path, home: Path):
+    environments = home / ".local/share/ipybox/environments"
     for name in ("used", "unused"):
         (environments / name).mkdir(parents=True)
         (environments / name / "file").write_text("x" * 2048)
