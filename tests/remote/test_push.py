@@ -21,7 +21,7 @@ from ipybox.remote.node.files import NodeFiles, NodeWorkspace
 from ipybox.remote.wire import exchange
 from ipybox.remote.wire.connection import Connection
 from ipybox.remote.wire.exchange import Exchange, answer
-from ipybox.remote.wire.protocol import PREAMBLE, Content, Message, Stored, versions
+from ipybox.remote.wire.protocol import PREAMBLE, Content, Message, versions
 from ipybox.remote.wire.stream import Stream
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 
@@ -358,7 +358,7 @@ async def test_answer_of_another_kind_to_what_is_sent_cuts_the_node_off(ends: En
 
 
 async def test_answer_of_another_kind_is_no_file_and_cuts_the_node_off(ends: Ends):
-    ends.be_hostile(Stored())
+    ends.be_hostile(Message())
     with pytest.raises(OSError, match="it sent an invalid message"):
         await ends.push.read("x")
     assert ends.link.closed.is_set()

@@ -23,7 +23,7 @@ from ipybox.remote.application.process import EngineProcess
 from ipybox.remote.application.settings import Engine
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.exchange import Exchange, InvalidMessageError, RefusedError
-from ipybox.remote.wire.protocol import Cell, CPUExceeded, Exceeded, Explain, Explained, Ready, Start, platform_name
+from ipybox.remote.wire.protocol import Cell, Exceeded, Explain, Explained, Ready, Start, platform_name
 from ipybox.remote.wire.stream import StreamClosedError
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
@@ -311,7 +311,7 @@ class EngineGateway(Gateway):
 
     async def _measure(self, link: NodeLink, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> None:
         with contextlib.suppress(StreamClosedError, InvalidMessageError, RefusedError):
-            exceeded, _ = await link.ask(protocol.CELL, Cell(kernel=kernel_id), CPUExceeded)
+            exceeded, _ = await link.ask(protocol.CELL, Cell(kernel=kernel_id), Exceeded)
             on_cpu_exceeded(printable(exceeded.message))
 
     async def _explained(self, link: NodeLink, question: Explain) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
 from ipybox.guest.packages import packages_dir
@@ -19,7 +19,7 @@ from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, TransferRepo
 from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, open_items, visit
 from ipybox.kernel_mgr.transfer.rules import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack
-from ipybox.remote.application.link import NodeLink
+from ipybox.remote.application.link import Expected, NodeLink
 from ipybox.remote.wire.exchange import InvalidMessageError, RefusedError
 from ipybox.remote.wire.protocol import (
     MAX_PUSHED,
@@ -31,7 +31,6 @@ from ipybox.remote.wire.protocol import (
     Message,
     Put,
     Read,
-    Stored,
 )
 from ipybox.remote.wire.stream import StreamClosedError
 from ipybox.sandbox.settings import SandboxSettings
@@ -65,8 +64,6 @@ _NOT_SENT = "Not sent to the node that runs code"
 _Status = tuple[int, ...]
 
 _Names = tuple[str, ...]
-
-Answered = TypeVar("Answered", Stored, Content)
 
 
 class Push:
@@ -157,11 +154,11 @@ class Push:
         gone = [path for path in sent if path not in found]
         for at in range(0, len(gone), MAX_REMOVED):
             removed = gone[at : at + MAX_REMOVED]
-            await self._ask(PUT, Put(removed=removed), Stored)
+            await self._ask(PUT, Put(removed=removed), Message)
             for path in removed:
                 del sent[path]
         for part in _parts(changed, found):
-            await self._ask(PUT, Put(), Stored, await asyncio.to_thread(self._packed, part))
+            await self._ask(PUT, Put(), Message, await asyncio.to_thread(self._packed, part))
             sent |= {path: found[path] for path in part}
 
     def _scan(
@@ -200,8 +197,8 @@ class Push:
             return pack(items, Transfer(MAX_PUSHED + PART))
 
     async def _ask(
-        self, path: str, request: Message, expected: type[Answered], content: bytes = b"", limit: int = 0
-    ) -> tuple[Answered, bytes]:
+        self, path: str, request: Message, expected: type[Expected], content: bytes = b"", limit: int = 0
+    ) -> tuple[Expected, bytes]:
         """Like `NodeLink.ask`, with a timeout, and raising the node's error instead of a RefusedError."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT + max(len(content), limit) / SLOWEST):

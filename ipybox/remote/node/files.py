@@ -15,7 +15,7 @@ from ipybox.kernel_mgr.transfer.file_transfer import TAR, FileTransfer
 from ipybox.kernel_mgr.transfer.files import Transfer, remove_file, write_tree
 from ipybox.kernel_mgr.transfer.tar import unpack
 from ipybox.remote.wire.exchange import Exchange
-from ipybox.remote.wire.protocol import MAX_PUT, PUT, Content, Put, Read, Stored
+from ipybox.remote.wire.protocol import MAX_PUT, PUT, Content, Message, Put, Read
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.scratch import create_locked, remove_tree, remove_unused
@@ -65,7 +65,7 @@ class NodeFiles:
         if exchange.stream.path == PUT:
             put, packed = await exchange.receive(Put, MAX_PUT)
             await asyncio.to_thread(self._put, put, packed)
-            await exchange.send(Stored())
+            await exchange.send(Message())
         else:
             read, _ = await exchange.receive(Read)
             download = await asyncio.to_thread(self._transfer.download, read.path)

@@ -22,7 +22,6 @@ from ipybox.remote.wire.protocol import (
     APPLICATION_LOST_AFTER,
     PREAMBLE,
     Cell,
-    CPUExceeded,
     Exceeded,
     Explain,
     Explained,
@@ -201,7 +200,7 @@ class _Node:
     def _report_cpu(self, exchange: Exchange, message: str) -> None:
         async def report() -> None:
             with suppress(StreamClosedError):
-                await exchange.send(CPUExceeded(message=message))
+                await exchange.send(Exceeded(kernels=[], message=message))
 
         self._tasks.start(report())
 

@@ -76,7 +76,7 @@ _KernelId = Annotated[str, StringConstraints(max_length=100)]
 
 
 class Message(BaseModel):
-    """A request or an answer."""
+    """A request or an answer; without fields of its own, an answer that only confirms."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     #: Bytes of content after the message.
@@ -120,7 +120,7 @@ class Ready(Message):
 
 
 class Exceeded(Message):
-    """Kernels exceed a limit and are about to be killed."""
+    """Kernels exceed a limit and are about to be killed; without kernels, a cell exceeds its CPU time."""
 
     #: Kernel ids; `UNATTRIBUTED` for processes whose kernel is unknown.
     kernels: Annotated[list[_KernelId], Field(max_length=1000)]
@@ -131,12 +131,6 @@ class Cell(Message):
     """Measures the CPU time of a cell in a kernel."""
 
     kernel: str
-
-
-class CPUExceeded(Message):
-    """The cell exceeds its CPU time."""
-
-    message: _Text
 
 
 class Explain(Message):
@@ -156,10 +150,6 @@ class Put(Message):
     """Deletes files in the node's workspace, and writes others from the tar that follows."""
 
     removed: Annotated[list[_Text], Field(max_length=MAX_REMOVED)] = []
-
-
-class Stored(Message):
-    """The files were deleted and written."""
 
 
 class Read(Message):
