@@ -68,7 +68,7 @@ TRUSTED = {
     "remote/wire/connection:Connection.open": KERNEL,
     "remote/wire/exchange:answer": "an error of ipybox itself",
     "remote/wire/stream:_from_socket": BOUNDED,
-    "sandbox/namespaces:_content": KERNEL,
+    "sandbox/preflight:_content": KERNEL,
     "sandbox/placeholders": "the first bytes of a placeholder",
     "sandbox/preflight:_package": "srt's own manifest",
     "sandbox/settings:_load": "a file of the user",

@@ -1,4 +1,4 @@
-"""The REST responses of a `KernelRelay`, which acts as a Jupyter server with one kernel and one session.
+"""The REST responses of a `KernelRelay`, which acts as a Jupyter server with one kernel, and how to connect to it.
 
 https://jupyter-server.readthedocs.io/en/latest/developers/rest-api.html
 """
@@ -70,3 +70,15 @@ def models(
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def instructions(url: str, token: str) -> str:
+    """Returns instructions for connecting Jupyter clients to the `KernelRelay` at this URL."""
+    return "\n".join(
+        [
+            "JupyterLab (every new notebook or console uses this kernel):",
+            f"  JUPYTER_GATEWAY_URL={url} JUPYTER_GATEWAY_AUTH_TOKEN={token} jupyter lab",
+            "VS Code: Select Kernel > Existing Jupyter Server, then choose the running kernel",
+            f"  {url}/?token={token}",
+        ]
+    )

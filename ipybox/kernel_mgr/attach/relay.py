@@ -24,8 +24,7 @@ from aiohttp import web
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame
-from ipybox.kernel_mgr.attach.instructions import instructions
-from ipybox.kernel_mgr.attach.models import Model, models
+from ipybox.kernel_mgr.attach.models import Model, instructions, models
 from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ipybox.kernel_mgr.transfer.files import MAX_BYTES, Item, Refused, Transfer, open_file, walk, write_file, write_tree
-from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath, trusted_path
-from ipybox.kernel_mgr.transfer.rules import TransferRules
+from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath, TransferRules, trusted_path
 from ipybox.kernel_mgr.transfer.tar import pack, unpack
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable

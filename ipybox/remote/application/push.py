@@ -17,7 +17,7 @@ from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
 from ipybox.guest.packages import packages_dir
 from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, TransferReport, mime_type, uploads_to
 from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, open_items, visit
-from ipybox.kernel_mgr.transfer.rules import TransferRules
+from ipybox.kernel_mgr.transfer.paths import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack
 from ipybox.remote.application.link import Expected, NodeLink
 from ipybox.remote.wire.exchange import InvalidMessageError, RefusedError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-from ipybox.kernel_mgr.transfer.rules import TransferRules
+from ipybox.kernel_mgr.transfer.paths import TransferRules
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.support.state import state_dir
 from tests.kernel_mgr.transfer.contents import members, tar
