@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from pydantic import ValidationError
 
 from ipybox.mcp_server import approver
 from ipybox.mcp_server.approver import form_sender
@@ -46,19 +48,18 @@ class Agreements:
         if ask is None or not record.undecided:
             return record
         if context.session.can_send_request:
-            while isinstance(step, _Question):
-                shown = clock()
-                try:
-                    answer = await asyncio.wait_for(ask(step.form()), _FORM_TIMEOUT)
-                except TimeoutError:
-                    return record
-                step = await asyncio.to_thread(step.settled, answer, clock() - shown)
+            try:
+                while isinstance(step, _Question):
+                    shown = clock()
+                    answer: object = await asyncio.wait_for(ask(step.form()), _FORM_TIMEOUT)
+                    step = await asyncio.to_thread(step.settled, answer, clock() - shown)
+            except (TimeoutError, MCPError, ValidationError):  # nobody answered, or the client didn't as MCP says
+                return record
             return step
         if (known := self._shown.pop(context.request_state or "", None)) is not None:
             question, shown = known
-            step = await asyncio.to_thread(
-                question.settled, (context.input_responses or {}).get(_AGREEMENT), clock() - shown
-            )
+            answer = (context.input_responses or {}).get(_AGREEMENT)
+            step = await asyncio.to_thread(question.settled, answer, clock() - shown)
         if isinstance(step, Registration):
             return step
         self._shown = {state: each for state, each in self._shown.items() if clock() - each[1] < _FORM_TIMEOUT}

@@ -179,3 +179,14 @@ async def test_decisions_lapse_with_other_parameters_and_not_otherwise(workspace
         await server.register(client, "--noisy")
     assert len(user.forms) == 2
     assert f"| {server.params['command']}" in user.forms[1].message
+
+
+async def test_a_client_that_fails_to_ask_agrees_to_nothing_and_the_registration_counts(
+    workspace: Path, server: Server
+):
+    async def failing(*_: object) -> ElicitResult:
+        raise ValueError("no screen")
+
+    async with serving(workspace, failing) as client:  # pyright: ignore[reportArgumentType]
+        assert "0 run without asking\n" in await server.register(client)
+    assert {*unasked(workspace).values()} == {None}
