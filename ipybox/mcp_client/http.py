@@ -211,6 +211,7 @@ class BoundedStream(httpx2.AsyncByteStream):
                     if self._events and piece.count(b"\n") + piece.count(b"\r") > MAX_EVENT_LINES:
                         raise ExcessError(f"{MAX_EVENT_LINES:,} lines")
                     yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece
+                    await asyncio.sleep(0)  # a chunk can contain thousands of events, which take half a second
         except ExcessError as exc:
             self._on_excess(exc)
             raise ExcessiveResponseError(str(exc)) from None

@@ -66,6 +66,20 @@ async def test_events_are_the_same_however_they_arrive_and_may_exceed_the_limit_
     assert [(event.data, event.id) for event in events] == [(f"{LARGE}{number}", f"{number}") for number in range(5)]
 
 
+async def test_other_tasks_run_between_the_events_of_a_chunk():
+    async def read() -> None:
+        async with answered(b":\n\n" * 1000, EVENTS) as response:
+            assert [event async for event in httpx2.EventSource(response)] == []
+
+    reading, turns = asyncio.create_task(read()), 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await reading
+
+    assert turns >= 1000
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "limit", "reason"),
     [

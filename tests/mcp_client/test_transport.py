@@ -89,3 +89,21 @@ async def test_the_last_words_of_a_server_need_no_reader(tmp_path: Path):
         pass
 
     assert file.exists()
+
+
+async def test_other_tasks_run_between_lines_that_are_no_messages(monkeypatch: pytest.MonkeyPatch):
+    begun, checked = asyncio.Event(), list[bytes]()
+
+    def check(_: MessageLimit, line: bytes) -> None:
+        checked.append(line)
+        begun.set()
+
+    monkeypatch.setattr(MessageLimit, "check", check)
+    async with transport("print('\\n' * 5000, flush=True); input()"):
+        await begun.wait()
+        turns = 0
+        while len(checked) < 5000:
+            await asyncio.sleep(0)
+            turns += 1
+
+    assert turns >= 1000
