@@ -12,6 +12,7 @@ from aiohttp import web
 from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES
 from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_value_limit, loads
 from ipybox.support.sizes import format_bytes
+from ipybox.support.variables import MAX_INT_DIGITS
 
 #: Seconds for a whole request to arrive once the server starts reading it.
 BODY_TIMEOUT = 60.0
@@ -82,7 +83,7 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
     """Returns the JSON value in a request's body; None if it is not JSON.
 
     Raises:
-        DeniedError: As in `read_body`, or if a number is not finite.
+        DeniedError: As in `read_body`, or if a number is not finite or too long.
     """
     body = await read_body(request, limit, what=what)
     try:
@@ -91,8 +92,11 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
             text = body.decode(errors="surrogatepass")
             return await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
         return json.loads(body, parse_constant=_finite, parse_float=_finite)
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         return None
+    except ValueError:
+        reason = f"a number has more than {MAX_INT_DIGITS:,} digits: pass it as text"
+        raise _refused(HTTPStatus.BAD_REQUEST, reason) from None
 
 
 def _finite(number: str) -> float:

@@ -540,7 +540,11 @@ READERS: dict[str, Reader] = {
         },
     ),
     "JSON of many values": Reader(
-        ["support/bounded_json:loads"], parsed_by_value, JSON, errors=(*Reader.errors, RecursionError)
+        ["support/bounded_json:loads"],
+        parsed_by_value,
+        JSON,
+        inputs={"long numbers": lambda size, _: b"[" + (b"9" * 4300 + b",") * (size // 4301) + b"0]"},
+        errors=(*Reader.errors, RecursionError),
     ),
     "variable": Reader(["support/variables:decode"], lambda data: decode(EncodedVariable("x", "json", data)), JSON),
     "output": Reader([], texts, TEXT),
