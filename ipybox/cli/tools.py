@@ -15,6 +15,7 @@ from ipybox.codeact.listing import named
 from ipybox.codeact.search import search
 from ipybox.codeact.tool_info import gentool_cards, mcp_cards
 from ipybox.support.gc_pause import gc_paused
+from ipybox.workspace.registrations import registrations
 
 #: The label for the tools of each root.
 _KINDS = {GENTOOLS: "saved", MCPTOOLS: "MCP"}
@@ -43,7 +44,7 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     else:
         rows = [(str(card.name), _KINDS[card.root], card.summary) for card in cards]
         say_table([f"Tool ({len(cards)})", "Kind", "What it does"], rows)
-        records = {} if asked else library.registrations()
+        records = {} if asked else registrations(library.workspace.root / MCPTOOLS)
         for name, record in records.items():
             if record.reading:
                 say(f"{name}: {record.split}, {len(record.unasked)} run without asking")

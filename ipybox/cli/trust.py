@@ -11,13 +11,13 @@ import click
 from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, say, say_json
 from ipybox.cli.parsing import Mistake
-from ipybox.codeact.library import Library
+from ipybox.codeact.library import MCPTOOLS
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.sandbox.workspace_settings import opened
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
-from ipybox.workspace.registrations import Registration
+from ipybox.workspace.registrations import Registration, registrations
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: The workspace files that ipybox reviews by default.
@@ -43,8 +43,8 @@ def trust(
         raise Mistake("--json needs --list", "add --list")
     if listed and revoked:
         raise Mistake("--list and --revoke can't be given together")
-    store, registrations = TrustStore(workspace), Library(workspace).registrations()
-    servers = {each: record for each, record in registrations.items() if not name or Path(each) in name}
+    store, registered = TrustStore(workspace), registrations(workspace.resolve() / MCPTOOLS)
+    servers = {each: record for each, record in registered.items() if not name or Path(each) in name}
     files = [each.absolute() for each in name if str(each) not in servers]
     if listed:
         return _show(store, servers, as_json=as_json)

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 
 from ipybox.codeact.source import DirectoryEntry, Function, SourceModule, SourceReader, UnreadableError, binding
-from ipybox.workspace.registrations import Registration, record_file
 
 GENTOOLS = "gentools"
 MCPTOOLS = "mcptools"
@@ -83,12 +82,6 @@ class Library:
         for name in self._modules(MCPTOOLS):
             if module := self.module(f"{name.path(MCPTOOLS)}.py"):
                 yield McpTool(name, module)
-
-    def registrations(self) -> dict[str, Registration]:
-        """Returns the application's records of MCP servers by name, whatever their generated packages contain."""
-        root = self.workspace.root.resolve() / MCPTOOLS
-        found = {name: Registration.read(record_file(root / name)) for name in self._categories(MCPTOOLS)}
-        return {name: record for name, record in found.items() if record.tools}
 
     def parsers(self) -> Iterator[Name]:
         """Yields the tools with a parser in `mcpparse`."""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ipybox.mcp_server import approver
 from ipybox.mcp_server.approver import form_sender
-from ipybox.mcp_server.question import BAR, COLUMNS, MAX_LINE, MAX_NAME, cut_columns
+from ipybox.mcp_server.question import BAR, COLUMNS, MAX_LINE, MAX_NAME, cut_columns, quoted_name
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.patterns import name_glob
 from ipybox.workspace.registrations import Registration
@@ -79,7 +79,7 @@ class _Question:
 
     def form(self) -> ElicitRequestFormParams:
         """Returns the form that asks it."""
-        about = f"MCP server {cut_columns(printable(self.server_name), MAX_NAME)}"
+        about = f"MCP server {cut_columns(quoted_name(self.server_name), MAX_NAME)}"
         launch = BAR + cut_columns(printable(self.record.launch), COLUMNS - len(BAR))
         offline = self.record.offline
         away = [name for name in self.record.reading if name not in offline]
@@ -119,5 +119,5 @@ class _Question:
 
 
 def _listed(what: str, names: list[str]) -> str:
-    text = f"{what}: {', '.join(cut_columns(printable(name), MAX_NAME) for name in names)}"
+    text = f"{what}: {', '.join(cut_columns(quoted_name(name), MAX_NAME) for name in names)}"
     return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}…"

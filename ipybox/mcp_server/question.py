@@ -139,8 +139,10 @@ class ShownCall:
         self._redactor = redactor
         self._arguments = dict(call.arguments)
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
-        self._title = f"Code calls {_name(call.server)}.{_name(call.tool)}"
-        self._head = f"Code calls {'.'.join(cut_columns(_name(each), MAX_NAME) for each in (call.server, call.tool))}("
+        self._title = f"Code calls {quoted_name(call.server)}.{quoted_name(call.tool)}"
+        self._head = (
+            f"Code calls {'.'.join(cut_columns(quoted_name(each), MAX_NAME) for each in (call.server, call.tool))}("
+        )
         if kind == "shell":
             self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
             self._head = f"{self._title} ("
@@ -150,7 +152,7 @@ class ShownCall:
         """The lines that every client shows, or None if the call does not fit."""
         if len(self._arguments) > COLUMNS * LINES:
             return None
-        arguments = [f"{_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
+        arguments = [f"{quoted_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
         command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
         lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments] or ["without arguments"])]
         if _fit(lines):
@@ -179,7 +181,7 @@ class ShownCall:
         return "\n".join([self._title, *self._listing, ""])
 
     def _pieces(self, most: int) -> list[str]:
-        pieces = [f"{_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
+        pieces = [f"{quoted_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
         return pieces if self._command is None else [self._json(self._command, most), *pieces]
 
     def _json(self, value: object, most: int) -> str:
@@ -212,7 +214,7 @@ def name_of(call: ToolCall) -> str:
     return f"{printable(_cut(call.tool))} on MCP server {printable(_cut(call.server))}"
 
 
-def _name(name: str) -> str:
+def quoted_name(name: str) -> str:
     """Returns a name, quoted unless it is a visible identifier, so it can't be mistaken for a value."""
     plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
     return name if plain else printable(_dumped(name))

@@ -57,6 +57,7 @@ class Registration:
         line: The first line, which differs if anything else in the record does.
         origin: The hash of the package's inputs; may be empty.
         seal: The only valid seal of the server's parameters.
+        place: The path of the package.
         modules: The tool of each current or former module of the package, by module name.
         launch: How the server is started or reached, for people, without secrets.
         tools: The server's tools.
@@ -71,8 +72,8 @@ class Registration:
         if (intact := digest == hashlib.sha256(lines[2]).hexdigest()) is False:
             self.origin = ""
         pins = _mapping(lines[2]) if intact else {}
-        self.launch: str = pins.get("launch", "")
-        self.tools = {name: PinnedTool(*each) for name, each in pins.get("tools", {}).items()}
+        self.place, self.launch = Path(pins.get("place", "")), str(pins.get("launch", ""))
+        self.tools: dict[str, PinnedTool] = {name: PinnedTool(*each) for name, each in pins.get("tools", {}).items()}
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -154,7 +155,7 @@ class Registration:
             return now
 
     def _save(self) -> None:
-        pins = json.dumps({"launch": self.launch, "tools": self.tools}).encode()
+        pins = json.dumps({"place": str(self.place), "launch": self.launch, "tools": self.tools}).encode()
         fields = self._manifest, self.origin, self.seal, hashlib.sha256(pins).hexdigest()
         self.line = " ".join(fields).encode()
         data = b"\n".join([self.line, json.dumps(self.modules).encode(), pins, b""])
@@ -168,6 +169,7 @@ def locked_registration(place: Path) -> Generator[Registration]:
     file = record_file(place)
     make_directory(file.parent)
     with _locked(file) as record:
+        record.place = place
         yield record
 
 
@@ -179,6 +181,15 @@ def _locked(file: Path) -> Generator[Registration]:
         yield Registration(file, os.pread(fd, os.fstat(fd).st_size, 0), fd)
     finally:
         os.close(fd)
+
+
+def registrations(directory: Path) -> dict[str, Registration]:
+    """Returns the records of the servers in a directory of packages, by name, even if their packages are gone.
+
+    `directory` is a path without links.
+    """
+    records = map(Registration.read, sorted((state_dir() / "packages").glob("*")))
+    return {each.place.name: each for each in records if each.tools and each.place.parent == directory}
 
 
 def first_line(file: Path) -> bytes:

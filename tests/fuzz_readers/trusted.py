@@ -14,7 +14,6 @@ TRUSTED = {
     "cli/check:_check": APPLICATION,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
-    "codeact/library:Library.registrations": OWN,
     "codeact/problem:Report.read": "a report of the kernel of `ipybox check`, for the user who started it",
     "codeact/rules:_generated_problems": "files that `SourceReader` has limited",
     "codeact/suggestion": "source that ipybox has generated",

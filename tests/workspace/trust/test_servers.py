@@ -73,6 +73,20 @@ def test_files_and_servers_are_trusted_apart(workspace: Path, record: Path, file
     assert unasked(record) == ["search"]
 
 
+def test_code_can_not_hide_a_trusted_server_from_its_user(workspace: Path, record: Path):
+    assert trust(workspace) == 0
+    (workspace / "mcptools" / "github").rmdir()
+    (workspace / "mcptools").rmdir()
+    assert trust(workspace, revoked=True) == 0
+    assert unasked(record) == []
+
+
+def test_servers_of_other_workspaces_are_left_alone(workspace: Path, record: Path, tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    assert trust(tmp_path / "other") == 0
+    assert unasked(record) == []
+
+
 def test_a_server_with_other_parameters_has_to_be_trusted_anew(workspace: Path, record: Path):
     assert trust(workspace) == 0
     register(workspace, "another seal")
