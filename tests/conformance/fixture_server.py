@@ -29,6 +29,7 @@ from mcp_types import (
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.http import HTTPServerInfo
+from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.server import MCPServer
 
 Context = mcpserver.Context[Any, Any]
@@ -66,7 +67,7 @@ ENUMS = {
 class FixtureServer(MCPServer):
     """Our server with more tools."""
 
-    async def _load(self) -> mcpserver.MCPServer[Any]:
+    async def _load(self) -> OutputResourceServer:
         server = await super()._load()
         for tool in (
             test_simple_text,
