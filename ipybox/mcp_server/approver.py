@@ -8,7 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +33,11 @@ from ipybox.support.errors import CodeExecutionError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private
 from ipybox.support.scratch import ScratchDirectory
-from ipybox.tool_exec.approval.policy import ApprovalPolicy
-from ipybox.tool_exec.approval.request import ApprovalRequest
+from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
+from ipybox.tool_exec.approval.request import ApprovalRequest, accepts_batches
+
+#: Seconds in which concurrent calls of a tool are collected, so that one form asks about all of them.
+COLLECTING_TIME = 0.05
 
 #: Seconds that a person needs at least to read and answer a form: a faster answer came from the client itself.
 READING_TIME = 0.5
@@ -143,6 +146,14 @@ class _Client:
 
 
 @dataclass(eq=False)
+class _Open:
+    """A request that waits for a form, and by whom and why it is refused if no person decides."""
+
+    request: ApprovalRequest
+    refusal: tuple[str, str] | None = None
+
+
+@dataclass(eq=False)
 class CellApprover:
     """Decides on the tool calls of one cell; created by `ElicitationApprover.cell`."""
 
@@ -153,12 +164,15 @@ class CellApprover:
     _end: float | None
     _tell: Callable[[str], None]
     _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])
+    #: Requests that no form has settled, by tool.
+    _open: dict[_Tool, list["_Open"]] = field(default_factory=dict[_Tool, "list[_Open]"])
     #: Tools allowed for the rest of the cell, with the reason for asking.
     _allowed: set[tuple[_Tool, str]] = field(default_factory=set[tuple[_Tool, str]])
 
+    @accepts_batches
     async def decide(self, request: ApprovalRequest) -> None:
-        """Accepts or rejects a call, unless a terminal does so first. Rejects it if nobody can be asked."""
-        self._calls[request.server_name, request.tool_name] += 1
+        """Accepts or rejects a request, unless a terminal does so first. Rejects it if nobody can be asked."""
+        self._calls[request.server_name, request.tool_name] += request.count
         desk = self._approver.desk
         with desk.waiting(request, partial(whole_call, request, self._approver.redactor)):
             refusal = await desk.unless_decided(request, self._by_form(request))
@@ -172,49 +186,85 @@ class CellApprover:
             notice = "" if self._approver.policy.untrusted is None else f". {self._approver.policy.untrusted}"
             reason = "this client can't ask its user (it doesn't support form elicitation)"
             return "nobody", f"{reason}{_TELL}{rules_option()}{notice}"
+        waiting = _Open(request)
+        of_tool = self._open.setdefault((request.server_name, request.tool_name), [])
+        of_tool.append(waiting)
         try:
+            if not self._client.answers_itself and request.kind == "tool":
+                await asyncio.sleep(COLLECTING_TIME)
             async with self._client.turn:  # a form does not expire before the user sees it
-                return await self._decide(request, self._ask)
-        except TimeoutError:
-            return "nobody", "the user didn't answer the question before it expired"
-        except (MCPError, ValidationError) as exc:
-            return "nobody", f"the client failed to ask its user: {printable(str(exc))}"
+                while request.state == "pending" and waiting.refusal is None:
+                    # A client that answers itself, such as by a hook, decides on each by itself.
+                    alone = self._client.answers_itself or request.kind == "shell"
+                    together = [waiting] if alone else [each for each in of_tool if each.request.state == "pending"]
+                    await self._settle(together, self._ask)
+            return waiting.refusal
+        finally:
+            of_tool.remove(waiting)
 
-    async def _decide(self, request: ApprovalRequest, ask: Ask) -> tuple[str, str] | None:
-        approver = self._approver
-        decision = approver.policy.decide_on(request)
-        tool = (decision.call.server, decision.call.tool)
-        if decision.effect == "allow":  # because of an answer since the call arrived
-            await request.accept(by="rule", because=f"allowed by {decision.reason}")
-            return None
-        if (tool, decision.reason) in self._allowed:
-            await request.accept(by="user", because="the tool is allowed for the rest of the cell")
+    async def _settle(self, waiting: Sequence["_Open"], ask: Ask) -> None:
+        """Decides on requests about one tool, or sets why they are refused; neither if they need separate forms."""
+        refusal = None
+        try:
+            refusal = await self._decide([each.request for each in waiting], ask)
+        except TimeoutError:
+            refusal = "nobody", "the user didn't answer the question before it expired"
+        except (MCPError, ValidationError) as exc:
+            refusal = "nobody", f"the client failed to ask its user: {printable(str(exc))}"
+        for each in waiting:
+            each.refusal = refusal
+
+    async def _decide(self, requests: Sequence[ApprovalRequest], ask: Ask) -> tuple[str, str] | None:
+        approver, tool = self._approver, (requests[0].server_name, requests[0].tool_name)
+        left, asked = await self._undecided(requests)
+        if not left:
             return None
         calls, seconds, before = self._calls[tool], self._seconds(), approver.withdrawn
-        question = Question(decision, approver.policy, calls, seconds, before, request.kind)
+        first, *others = asked
+        question = Question(first, approver.policy, calls, seconds, before, requests[0].kind, others)
         approver.withdrawn = None
         answer = await self._show(question, ask)
         extent = question.extent(answer)
         if self._client.answers_itself:
-            return await self._settle_by_client(request, answer, accepted=extent is not None)
-        if extent is None:
-            if answer.action == "cancel":
-                return "nobody", _DISMISSED
-            await request.reject(_DECLINED, by="user")
-            return None
+            return None if len(left) > 1 else await self._settle_by_client(left[0], answer, accepted=extent is not None)
+        if extent is None and answer.action == "cancel":
+            return "nobody", _DISMISSED
+        by_reason = {decision.reason: decision for decision in asked}
         if extent == "cell":
-            self._allowed.add((tool, decision.reason))
-        elif extent != "call":
-            approver.policy.remember(decision, extent)
-        await request.accept(by="user")
+            self._allowed |= {(tool, reason) for reason in by_reason}
+        elif extent == "tool" or extent == "server":
+            for decision in by_reason.values():
+                approver.policy.remember(decision, extent)
+        for request in left:
+            await (request.reject(_DECLINED, by="user") if extent is None else request.accept(by="user"))
         return None
+
+    async def _undecided(
+        self, requests: Sequence[ApprovalRequest]
+    ) -> tuple[list[ApprovalRequest], list[PolicyDecision]]:
+        """Accepts requests that an answer has allowed since they arrived; returns the others, and the calls to show."""
+        left: list[ApprovalRequest] = []
+        asked: list[PolicyDecision] = []
+        for request in requests:
+            decisions = await asyncio.to_thread(self._approver.policy.decide_on, request)
+            denied = [each for each in decisions if each.effect != "allow"]
+            tool = (request.server_name, request.tool_name)
+            if not denied:
+                await request.accept(by="rule", because=f"allowed by {decisions[0].reason}")
+            elif all((tool, each.reason) in self._allowed for each in denied):
+                await request.accept(by="user", because="the tool is allowed for the rest of the cell")
+            else:
+                left.append(request)
+                asked += decisions
+        return left, asked
 
     async def _settle_by_client(
         self, request: ApprovalRequest, answer: ElicitResult, *, accepted: bool
     ) -> tuple[str, str] | None:
         at_once = f"on its own, within {READING_TIME:g} s"
         if accepted:
-            self._tell(f"\nThe client accepted the call to {request.server_name}.{request.tool_name} {at_once}.\n")
+            calls = "the call" if request.count == 1 else f"{request.count:,} calls"
+            self._tell(f"\nThe client accepted {calls} to {request.server_name}.{request.tool_name} {at_once}.\n")
             await request.accept(by="client", because=f"the client accepted it {at_once}")
             return None
         answered = "dismissed the question" if answer.action == "cancel" else "declined it"

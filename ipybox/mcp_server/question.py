@@ -11,7 +11,7 @@ truncated arguments, and further lines are for clients that show more.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -37,6 +37,9 @@ LINES_OF_MORE = 3
 MAX_NAME = 30
 MIN_PIECE = 8
 MANY = 4
+#: The same for several calls, each of which is shown like an argument.
+MIN_ROW = 24
+MANY_ROWS = 2
 
 #: Limits of the further lines: characters per line, and number of lines.
 MAX_LINE = 600
@@ -59,6 +62,7 @@ _CHOICES: dict[Extent, str] = {
     "tool": "always for this tool",
     "server": "always for this server",
 }
+_CHOICES_OF_SEVERAL: dict[Extent, str] = {**_CHOICES, "call": "only these calls"}
 #: The choices for shell commands, whose "server" would include more than commands.
 _SHELL_CHOICES: dict[Extent, str] = {
     "call": "only this command",
@@ -69,7 +73,7 @@ _SHELL_CHOICES: dict[Extent, str] = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a call for which the policy decided to ask."""
+    """A question about a call, or several calls of one tool, for which the policy decided to ask."""
 
     decision: PolicyDecision
     policy: ApprovalPolicy
@@ -80,10 +84,17 @@ class Question:
     #: A notice about the previous question.
     before: str | None = None
     kind: RequestKind = "tool"
+    #: The decisions on the other calls.
+    others: Sequence[PolicyDecision] = ()
+
+    @property
+    def decisions(self) -> Sequence[PolicyDecision]:
+        """The decisions on all calls."""
+        return [self.decision, *self.others]
 
     def form(self, redactor: Redactor, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
         """Returns the form; without a choice, it offers to allow only this call. The file contains the whole call."""
-        call = ShownCall(self.decision.call, self.kind, redactor)
+        call = self._shown(redactor)
         lines = call.brief or call.shortened(file)
         choices = [*self._choices().values()][: None if has_choice else 1]
         field: dict[str, Any] = {"type": "string", "title": "Allow", "enum": choices}
@@ -93,8 +104,8 @@ class Question:
         return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
 
     def whole(self, redactor: Redactor) -> str | None:
-        """Returns the whole call, or None if every client shows all of it."""
-        call = ShownCall(self.decision.call, self.kind, redactor)
+        """Returns all of the calls, or None if every client shows all of them."""
+        call = self._shown(redactor)
         return call.whole() if call.brief is None else None
 
     def extent(self, answer: ElicitResult) -> Extent | None:
@@ -102,9 +113,18 @@ class Question:
         chosen = (answer.content or {}).get(FIELD) if answer.action == "accept" else None
         return next((extent for extent, choice in self._choices().items() if choice == chosen), None)
 
+    @property
+    def can_be_remembered(self) -> bool:
+        """Whether an answer can apply to more than the cell."""
+        return all(decision.can_be_remembered for decision in self.decisions)
+
+    def _shown(self, redactor: Redactor) -> "ShownCall":
+        return ShownCall([decision.call for decision in self.decisions], self.kind, redactor)
+
     def _choices(self) -> dict[Extent, str]:
-        choices = _SHELL_CHOICES if self.kind == "shell" else _CHOICES
-        if self.decision.can_be_remembered:
+        several = _CHOICES_OF_SEVERAL if self.others else _CHOICES
+        choices = _SHELL_CHOICES if self.kind == "shell" else several
+        if self.can_be_remembered:
             return choices
         return {extent: choice for extent, choice in choices.items() if extent in ("call", "cell")}
 
@@ -113,13 +133,14 @@ class Question:
         if self.seconds is not None:
             end = (datetime.now() + timedelta(seconds=self.seconds)).astimezone()
             hints.append(f"Expires at {end:%H:%M:%S %Z}, after {self.seconds:.0f} s")
-        if self.calls > 1:
+        if self.calls > 1 + len(self.others):
             hints.append(f"{self.calls:,} calls to this tool in this cell so far")
         if self.before is not None:
             hints.append(self.before)
         if self.policy.file is not None or self.policy.untrusted is not None:
-            hints.append(f"Asked because of {printable(self.decision.reason)}")
-        if has_choice and self.decision.can_be_remembered:
+            reasons = dict.fromkeys(decision.reason for decision in self.decisions)
+            hints.append(f"Asked because of {printable(' and '.join(list(reasons)[:MANY]))}")
+        if has_choice and self.can_be_remembered:
             kept = "for this session" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
             hints.append(f"'Always' answers are remembered {kept}")
         return hints
@@ -133,28 +154,33 @@ def rules_option() -> str:
 
 
 class ShownCall:
-    """A call as people see it, with known secrets shortened and control characters escaped."""
+    """Calls of one tool as people see them, with known secrets shortened and control characters escaped.
 
-    def __init__(self, call: ToolCall, kind: RequestKind, redactor: Redactor):
+    Arguments that all calls share are shown first, and once.
+    """
+
+    def __init__(self, calls: Sequence[ToolCall], kind: RequestKind, redactor: Redactor):
         self._redactor = redactor
-        self._arguments = dict(call.arguments)
+        call = calls[0]
+        self._arguments, self._rows = _split([each.arguments for each in calls])
+        times = f" {len(calls):,} times" if len(calls) > 1 else ""
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
-        self._title = f"Code calls {quoted_name(call.server)}.{quoted_name(call.tool)}"
-        self._head = (
-            f"Code calls {'.'.join(cut_columns(quoted_name(each), MAX_NAME) for each in (call.server, call.tool))}("
-        )
+        self._title = f"Code calls {quoted_name(call.server)}.{quoted_name(call.tool)}{times}"
+        short = ".".join(cut_columns(quoted_name(each), MAX_NAME) for each in (call.server, call.tool))
+        self._head = f"Code calls {short}{times and f'{times} '}("
         if kind == "shell":
             self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
             self._head = f"{self._title} ("
 
     @cached_property
     def brief(self) -> list[str] | None:
-        """The lines that every client shows, or None if the call does not fit."""
-        if len(self._arguments) > COLUMNS * LINES:
+        """The lines that every client shows, or None if the calls do not fit."""
+        if len(self._arguments) + len(self._rows) > COLUMNS * LINES:
             return None
         arguments = [f"{quoted_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
         command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
-        lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments] or ["without arguments"])]
+        rows = [self._row(number) for number in range(len(self._rows))]
+        lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments, *rows] or ["without arguments"])]
         if _fit(lines):
             return lines
         lines = _wrapped(f"{self._head}{', '.join(self._pieces(COLUMNS * LINES))})", LINES, words=True)
@@ -167,8 +193,9 @@ class ShownCall:
         # Minus the bracket, and a column per line that a wide character may leave empty at the end.
         room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
         pieces = self._pieces(room)
-        if len(pieces) * MIN_PIECE > room:
-            pieces = [*pieces[:MANY], f"+{len(pieces) - 2 * MANY} more", *pieces[-MANY:]]
+        least, many = (MIN_ROW, MANY_ROWS) if self._rows else (MIN_PIECE, MANY)
+        if len(pieces) * least > room and len(pieces) > 2 * many:
+            pieces = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
         width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
         call = _wrapped(f"{self._head}{', '.join(cut_columns(piece, width) for piece in pieces)})", left)
         listing, half = self._listing, MAX_LINES // 2
@@ -177,12 +204,17 @@ class ShownCall:
         return [*notice, *call[:left], *(printable(_cut(line)) for line in listing)]  # unlike the file, without tabs
 
     def whole(self) -> str:
-        """Returns the whole call."""
+        """Returns all of the calls."""
         return "\n".join([self._title, *self._listing, ""])
 
     def _pieces(self, most: int) -> list[str]:
         pieces = [f"{quoted_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
+        pieces += [_cut(self._row(number, "="), 4 * most) for number in range(len(self._rows))]
         return pieces if self._command is None else [self._json(self._command, most), *pieces]
+
+    def _row(self, number: int, equals: str = ": ") -> str:
+        row = [f"{quoted_name(name)}{equals}{_dumped(value)}" for name, value in self._rows[number].items()]
+        return self._text(f"#{number + 1:,} {', '.join(row)}".rstrip())
 
     def _json(self, value: object, most: int) -> str:
         return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
@@ -197,16 +229,27 @@ class ShownCall:
                 lines += [f"  {printable(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
             else:
                 lines.append(f"  {printable(name)}: {self._text(_dumped(value))}")
-        return lines
+        return [*lines, *(f"  {self._row(number)}" for number in range(len(self._rows)))]
 
     def _text(self, text: str) -> str:
         return printable(self._redactor.known_tokens(text))
 
 
 def whole_call(request: ApprovalRequest, redactor: Redactor) -> str:
-    """Returns the whole call that a request is about."""
-    call = ToolCall(request.server_name, request.tool_name, request.tool_args, ())
-    return ShownCall(call, request.kind, redactor).whole()
+    """Returns all of the calls that a request is about."""
+    calls = [ToolCall(request.server_name, request.tool_name, call, ()) for call in request.calls]
+    return ShownCall(calls, request.kind, redactor).whole()
+
+
+def _split(calls: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
+    """Returns the arguments that all calls share, and the others of each call; no others if the calls are equal."""
+    if len(calls) == 1:
+        return dict(calls[0]), []
+    texts = [{name: _dumped(value) for name, value in call.items()} for call in calls]
+    # Of equal JSON texts, unlike Python's values: 1 equals neither 1.0 nor True.
+    shared = {name for name, text in texts[0].items() if all(each.get(name) == text for each in texts)}
+    rows = [{name: value for name, value in call.items() if name not in shared} for call in calls]
+    return {name: calls[0][name] for name in calls[0] if name in shared}, rows if any(rows) else []
 
 
 def name_of(call: ToolCall) -> str:

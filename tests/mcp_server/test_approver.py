@@ -114,6 +114,9 @@ ONCE, CELL, TOOL, SERVER = CHOICES = (
 )
 
 
+SEVERAL = "only these calls"
+
+
 def choices(form: ElicitRequestFormParams) -> list[str]:
     return form.requested_schema["properties"]["scope"]["enum"]
 
@@ -143,15 +146,82 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
         assert [choices(form) for form in user.forms] == [list(CHOICES)] * 6
         assert {hints(form) for form in user.forms} == {"'Always' answers are remembered for this session"}
 
-        # Answers that hold for more than one call; calls at once are asked about one by one.
-        user.answers += [accept(), accept(TOOL), decline, accept(SERVER)]
+        # Calls at once are one question, also if other calls came first.
+        several = [SEVERAL, *CHOICES[1:]]
+        user.answers += [accept(SEVERAL), decline, accept("only this call"), accept(TOOL), decline, accept(SERVER)]
         user.forms.clear()
         assert await run(client, CALLS) == "a b c"
-        assert len(user.forms) == 2, "the third call is allowed by the answer to the second"
+        assert sorted(user.forms[0].message.splitlines()) == [
+            "Code calls scripted.echo 3 times",
+            *(f'| #{number} text: "{text}"' for number, text in enumerate("abc", 1)),
+        ]
+        for _ in range(2):
+            assert "rejected: the user declined it" in await run(client, CALLS)
+        assert await run(client, CALLS) == "a b c"
+        assert [choices(form) for form in user.forms] == [several] * 4
+        assert await run(client, CALLS) == "a b c"
+        assert len(user.forms) == 4
+
         assert "scripted.count was rejected" in await run(client, other)
         for _ in range(3):
             assert "rejected" not in await run(client, other)
+    assert len(user.forms) == 6
+
+
+BATCH = """
+from registered import scripted
+for reply in scripted.run_many("echo", [{{"to": "all", "text": text}} for text in {}]):
+    print(reply.get("error") or reply["content"][0]["text"])
+"""
+
+
+async def test_batch_is_one_form_for_what_the_rules_leave(workspace: Path, mode: Mode, era: Era):
+    rules = ApprovalPolicy("rules:\n- {effect: deny, args: {text: [drop]}}\n- {effect: allow, args: {text: [free]}}\n")
+    user = User(accept(SEVERAL), ElicitResult(action="decline"), accept(ONCE), accept(CELL))
+    server = MCPServer(ExecutorConfig(working_dir=workspace, sandbox=mode.sandbox), approve=lambda: rules)
+    async with connected(server, elicitation_callback=user, mode=era) as client:
+        said = await run(client, BATCH.format(["a", "drop", "free", "b"]))
+        assert said == "a\ncall to scripted.echo was rejected: denied by policy:2\nfree\nb"
+        assert user.forms[0].message == 'Code calls scripted.echo 2 times\n| to: "all"\n| #1 text: "a"\n| #2 text: "b"'
+        assert hints(user.forms[0]) == "'Always' answers are remembered for this session"
+
+        declined = "call to scripted.echo was rejected: the user declined it"
+        assert await run(client, BATCH.format(["a", "free", "b"])) == f"{declined}\nfree\n{declined}"
+        assert await run(client, BATCH.format(["a", "b"])) == f"{declined}\n{declined}", "an answer to a single call"
+        assert await run(client, BATCH.format(["a", "b"]) * 2) == "a\nb\na\nb"
     assert len(user.forms) == 4
+
+
+async def test_batch_too_long_for_a_form_is_in_its_file(workspace: Path):
+    class Reading(User):
+        async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+            assert isinstance(params, ElicitRequestFormParams)
+            place = params.message.partition("Full text: ")[2].partition("\nCode")[0].replace("\n| ", "")
+            files.append(Path(place).expanduser().read_text().splitlines())
+            return await super().__call__(context, params)
+
+    files: list[list[str]] = []
+    user = Reading(accept(SEVERAL))
+    async with client_of(workspace, user=user, era="auto") as client:
+        said = await run(client, BATCH.format("map(str, range(300))"), max_output_chars=10_000)
+    assert said.split() == [str(number) for number in range(300)]
+    assert files == [
+        ["Code calls scripted.echo 300 times", '  to: "all"', *(f'  #{n + 1} text: "{n}"' for n in range(300))]
+    ]
+    assert "Code calls scripted.echo 300 times (" in user.forms[0].message
+    assert "  [... 241 lines not shown ...]\n" in user.forms[0].message
+
+
+async def test_client_that_answers_itself_decides_on_each_call(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(approver_module, "READING_TIME", WAIT)
+    user = User(*[accept()] * 4, accept(), accept(SEVERAL))
+    async with client_of(workspace, user=user, era="legacy") as client:
+        assert await run(client, CALLS) == "a b c"
+        assert [len(form.message.splitlines()) for form in user.forms] == [4, 2, 2, 2]
+        refused = "call to scripted.echo was rejected: the client declined it on its own"
+        assert refused in await run(client, BATCH.format(["a", "b"]))
+        assert await run(client, BATCH.format(["a", "b"])) == "a\nb"
+    assert user.answers == []
 
 
 async def test_user_is_asked_about_a_shell_command(workspace: Path, mode: Mode):

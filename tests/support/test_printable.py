@@ -64,7 +64,7 @@ def request(text: str) -> ApprovalRequest:
 
 def form(text: str) -> str:
     policy = ApprovalPolicy()
-    question = Question(policy.decide_on(request(text)), policy)
+    question = Question(policy.decide_on(request(text))[0], policy)
     return question.form(Redactor(shortened), has_choice=False).message.replace("\n", "")
 
 

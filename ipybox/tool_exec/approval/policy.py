@@ -179,10 +179,10 @@ class ApprovalPolicy:
             reason += ", which is not trusted"
         return PolicyDecision(effect, call, reason, can_be_remembered)
 
-    def decide_on(self, request: ApprovalRequest) -> PolicyDecision:
-        """Decides on a call that waits for approval."""
-        about = request.server_name, request.tool_name, request.tool_args, request.server_params
-        return self.decide(*about, request.pinned)
+    def decide_on(self, request: ApprovalRequest) -> list[PolicyDecision]:
+        """Decides on each call that waits for approval."""
+        server_name, tool_name, params = request.server_name, request.tool_name, request.server_params
+        return [self.decide(server_name, tool_name, call, params, request.pinned) for call in request.calls]
 
     def remember(self, decision: PolicyDecision, scope: Scope) -> None:
         """Allows calls like the one that required a request from now on, for its tool or its whole server.

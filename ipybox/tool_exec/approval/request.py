@@ -50,6 +50,7 @@ class ApprovalRequest:
 
     Attributes:
         kind: `tool` or `shell`.
+        count: The number of calls: more than 1 for a batch.
         server_name: Name of the MCP server that provides the tool.
         tool_name: Name of the tool.
         server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
@@ -88,6 +89,7 @@ class ApprovalRequest:
         self.server_name = server_name
         self.tool_name = tool_name
         self._calls = [tool_args] if calls is None else calls
+        self.count = len(self._calls)
         self.server_params = server_params
         self.pinned = pinned
         self.output_mark = output_mark
@@ -109,8 +111,8 @@ class ApprovalRequest:
         Raises:
             ValueError: If there are several calls, none of which may be approved unseen: use `calls`.
         """
-        if len(self._calls) > 1:
-            raise ValueError(f"the request is about {len(self._calls):,} calls: use `calls` instead of `tool_args`")
+        if self.count > 1:
+            raise ValueError(f"the request is about {self.count:,} calls: use `calls` instead of `tool_args`")
         return self.calls[0]
 
     @cached_property
@@ -190,11 +192,11 @@ class ApprovalRequest:
 
     def __str__(self) -> str:
         name = f"{self.server_name}.{self.tool_name}"
-        if len(self._calls) == 1:
+        if self.count == 1:
             return printable(f"{name}({_written(self.tool_args)})")
         shown = ", ".join(f"({_cut(_written(each))})" for each in self._calls[:SHOWN_CALLS])
-        more = f", and {missing:,} more" if (missing := len(self._calls) - SHOWN_CALLS) > 0 else ""
-        return printable(f"{len(self._calls):,} calls to {name}: {shown}{more}")
+        more = f", and {missing:,} more" if (missing := self.count - SHOWN_CALLS) > 0 else ""
+        return printable(f"{self.count:,} calls to {name}: {shown}{more}")
 
     def __repr__(self) -> str:
         return f"ApprovalRequest({self})"

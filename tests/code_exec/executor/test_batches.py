@@ -245,8 +245,10 @@ async def test_a_batch_that_is_cancelled_starts_no_more_calls(caller: CodeExecut
         await store.hangs.wait()
         assert caller.status.waits_for == "app.put: 1 of 4 calls are done"
         caller.cancel()
-        with pytest.raises(ExecutionCancelledError):
+        with pytest.raises(ExecutionCancelledError) as error:
             await running
+    assert error.value.notices[0].startswith("Before this error: app.put ×1 done, app.put ×1 sent (answer unknown)")
+    assert error.value.notices[0].endswith(", 2 not started.")
 
     assert store.texts == ["a", "hang"]
     assert await text(caller, "print(1)") == "1"

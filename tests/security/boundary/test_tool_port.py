@@ -38,6 +38,12 @@ PORT_ATTACKS: dict[str, str] = {
     "bodies of 60 MiB, 8 at once": MANY + "each(8, lambda _: guests.post(b' ' * (60 << 20)))",
     "calls of 8 MiB, 12 at once": MANY + HONEST_BODY + "body = body[:-3].encode() + b'x' * (8 << 20) + b'\"}}'\n"
     "each(12, lambda _: guests.post(body))",
+    "1,000 calls in each of 4 batches": MANY
+    + HONEST_BODY
+    + "many = {**json.loads(body), 'params_list': [{}] * 1000, 'concurrency': 64, 'output_mark': 0}\n"
+    "many = json.dumps(many).encode()\n"
+    "run_many = guests.head('POST', '/run_many', Content_Length=str(len(many)))\n"
+    "each(4, lambda _: guests.raw(run_many, many))",
     "large bodies that never arrive": "kept = [guests.connect() for _ in range(50)]\n"
     "for each in kept: each.sendall(guests.head(Content_Length=str(60 << 20)) + b'{')",
     "a content length of 1 GiB and no body": "kept = [guests.connect() for _ in range(50)]\n"

@@ -20,7 +20,7 @@ def test_request_is_decided_on_as_the_call_that_it_is_about(workspace: Path, tmp
 
     def effect(server: str, tool: str, path: str, cwd: Path) -> str:
         request = ApprovalRequest(server, tool, {"path": path}, respond, {"command": "x", "cwd": str(cwd)})
-        return policy.decide_on(request).effect
+        return policy.decide_on(request)[0].effect
 
     assert effect("fs", "write", "data/x", workspace) == "allow"
     assert effect("other", "write", "data/x", workspace) == "ask"
