@@ -87,7 +87,7 @@ async def run_call(
     async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
         recorded.may_write = partial(caller.may_write, call)
         if decided is None:
-            decided = await caller.approvals.decide(call, kind)
+            decided = await caller.approvals.decide(call, kind, caller.connections)
         refusal = await _rejection_reason(decided, caller, recorded)
         if kind == "shell":
             recorded.success = "started"  # the kernel runs it

@@ -21,10 +21,17 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
-from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, MissingVariableError
+from ipybox.support.errors import (
+    IpyboxError,
+    MCPConnectionLost,
+    MCPServerError,
+    MCPSessionExpired,
+    MissingVariableError,
+)
 
 if TYPE_CHECKING:
-    from ipybox.mcp_client.answers import ToolResult
+    from ipybox.guest.tools.protocol import RunRequest
+    from ipybox.mcp_client.answers import ToolList, ToolResult
     from ipybox.mcp_client.client import MCPClient
     from ipybox.workspace.writable import WritablePlaces
 
@@ -63,6 +70,18 @@ class ServerConnections:
         except MCPSessionExpired:
             session.expire()
         return await self._current(server_name, server_params).call(tool_name, tool_args)
+
+    async def definition(self, call: "RunRequest") -> str | None:
+        """Returns the hash of a call's tool, as `PinnedTool.digest`, as the server defined it when it started.
+
+        Starts the server if needed. None if the server does not define the tool, or can't be asked.
+        """
+        try:
+            return (await self._current(call["server_name"], call["server_params"]).definitions()).get(
+                call["tool_name"]
+            )
+        except (IpyboxError, ValueError, OSError):
+            return None  # the call itself reports it
 
     def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
         if self.closed:
@@ -120,6 +139,8 @@ class _ServerConnection:
         self._start = asyncio.create_task(self._run_start(connect), name=f"ipybox-mcp-start-{name}")
         # Every waiting call raises a failure. If all were cancelled, this keeps asyncio from logging it.
         self._start.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._definitions: Mapping[str, str | None] | None = None
+        self._listing = asyncio.Lock()
 
     @property
     def running(self) -> bool:
@@ -136,12 +157,7 @@ class _ServerConnection:
         """Waits for the start and calls a tool."""
         self._calls += 1
         try:
-            if not self._start.done():
-                # Unlike awaiting the task, this does not cancel it if the call is cancelled.
-                await asyncio.wait({self._start})
-            if self._start.cancelled():
-                raise MCPConnectionLost(self._reason)
-            return await self._start.result().call(tool_name, tool_args)
+            return await (await self._started()).call(tool_name, tool_args)
         # A new exception for each call: they all wait for the same start.
         except (MCPServerError, MissingVariableError) as exc:
             raise type(exc)(f"MCP server {self._name!r}: {exc}") from exc
@@ -151,6 +167,22 @@ class _ServerConnection:
             self._calls -= 1
             if self._expired:
                 self.expire()
+
+    async def definitions(self) -> Mapping[str, str | None]:
+        """Waits for the start and returns the hashes of the tools' definitions, which are listed once."""
+        async with self._listing:
+            if self._definitions is None:
+                tools = await (await self._started()).list_tools()
+                self._definitions = await asyncio.to_thread(_hashes, tools)
+        return self._definitions
+
+    async def _started(self) -> "MCPClient":
+        if not self._start.done():
+            # Unlike awaiting the task, this does not cancel it if the call is cancelled.
+            await asyncio.wait({self._start})
+        if self._start.cancelled():
+            raise MCPConnectionLost(self._reason)
+        return self._start.result()
 
     def expire(self) -> None:
         """Stops the server after the last call in flight."""
@@ -180,6 +212,15 @@ class _ServerConnection:
             self._predecessor = None
         if self._client is not None:
             await self._client.close(reason)
+
+
+def _hashes(tools: "ToolList") -> dict[str, str | None]:
+    # Only policies with hints need the generator's modules.
+    from ipybox.mcp_apigen.package.hashes import meaning_hash
+    from ipybox.mcp_apigen.render.module import ToolSpec
+
+    specs = [ToolSpec(each.name, each.description, each.input_schema, each.output_schema, each.hints) for each in tools]
+    return {spec.name: meaning_hash(spec) for spec in specs}
 
 
 async def _connect(

@@ -109,6 +109,21 @@ async def test_one_answer_lets_reads_run_until_the_server_changes(
         assert user.answers == []
 
 
+async def test_a_tool_that_has_changed_since_its_registration_asks(workspace: Path, server: Server, era: Era):
+    user = User(chosen(THE_ONE))
+    async with serving(workspace, user, era) as client:
+        await server.register(client)
+        server.lists(echo={"readOnlyHint": False}, env=FETCHES, pid=None)  # before its next start
+        user.answers += [DECLINE]
+        assert "call to scripted.echo was rejected: the user declined it" in await run(
+            client, calling("echo", text="a")
+        )
+        server.lists(echo=READS, env=FETCHES, pid=None)
+        await client.call_tool("reset", {})
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        assert user.answers == []
+
+
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [

@@ -1,6 +1,7 @@
 """Decides on a kernel's tool calls: by a policy, or else by the approver of the running cell."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -23,8 +24,11 @@ from ipybox.tool_exec.approval.request import (
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
+    from ipybox.tool_exec.server_connections import ServerConnections
     from ipybox.workspace.registrations import PinnedTool
     from ipybox.workspace.seal import SealVerifier
+
+logger = logging.getLogger(__name__)
 
 
 class PendingRequests:
@@ -138,19 +142,26 @@ class Approvals:
             if self._asked:
                 await self._pending.cancel(_CELL_ENDED)
 
-    async def decide(self, call: RunRequest, kind: RequestKind = "tool") -> ApprovalDecision:
-        """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed."""
+    async def decide(
+        self, call: RunRequest, kind: RequestKind = "tool", connections: "ServerConnections | None" = None
+    ) -> ApprovalDecision:
+        """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed.
+
+        `connections` tell how the call's server defines the tool now: a person's decision is on that definition.
+        """
         approver = self._approver
         if approver is None:
             return _NO_CELL
-        pinned = None if self._registrations is None else self._registrations.pinned(call)
+        pinned = None if self._registrations is None else await self._pinned(call, connections)
         if (decision := self._by_rule(call, pinned)) is not None:
             return decision
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
         return await self._ask(approver, [call], kind, pinned)
 
-    async def decide_many(self, calls: Sequence[RunRequest]) -> Sequence[ApprovalDecision | None]:
+    async def decide_many(
+        self, calls: Sequence[RunRequest], connections: "ServerConnections | None" = None
+    ) -> Sequence[ApprovalDecision | None]:
         """Returns the decisions on calls of one tool; None for each call to decide on by itself when its turn comes.
 
         Creates at most one request, for all calls that no rule decides on.
@@ -158,7 +169,7 @@ class Approvals:
         approver = self._approver
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
-        pinned = None if self._registrations is None or not calls else self._registrations.pinned(calls[0])
+        pinned = None if self._registrations is None or not calls else await self._pinned(calls[0], connections)
         # In a thread, because rules can take milliseconds for each call.
         decisions = await asyncio.to_thread(lambda: [self._by_rule(call, pinned) for call in calls])
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
@@ -168,6 +179,17 @@ class Approvals:
             return [_CELL_ENDED] * len(calls)
         answer = await self._ask(approver, asked, "tool", pinned)
         return [answer if decision is None else decision for decision in decisions]
+
+    async def _pinned(self, call: RunRequest, connections: "ServerConnections | None") -> "PinnedTool | None":
+        """Returns the call's tool as it was registered, without a person's decision if it has changed since."""
+        assert self._registrations is not None
+        pinned = self._registrations.pinned(call)
+        if pinned is None or pinned.unasked is None or connections is None:
+            return pinned
+        if await connections.definition(call) == pinned.digest:
+            return pinned
+        logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
+        return pinned._replace(unasked=None)
 
     def _by_rule(self, call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
         if self._policy is None:

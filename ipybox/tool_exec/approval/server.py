@@ -115,7 +115,7 @@ class ApprovalChannel:
             raise ToolRunnerError(decided.reason)
         return decided.accepted
 
-    async def decide(self, call: RunRequest, kind: RequestKind = "tool") -> ApprovalDecision:
+    async def decide(self, call: RunRequest, kind: RequestKind = "tool", _: object = None) -> ApprovalDecision:
         """Returns the decision on a tool call with its decider; a `NoDecision` where `request` raises."""
         if not self.approval_required:
             return ApprovalDecision(True, "auto")
@@ -123,7 +123,7 @@ class ApprovalChannel:
             return NoDecision(False, NOBODY, "no approval client is connected")
         return await self._pending.decide(partial(_relay, self._websocket), self.approval_timeout, [call], kind)
 
-    async def decide_many(self, calls: Sequence[RunRequest]) -> Sequence[None]:
+    async def decide_many(self, calls: Sequence[RunRequest], _: object = None) -> Sequence[None]:
         """Returns None for each call of a batch: the client decides on each by itself, when its turn comes."""
         return [None] * len(calls)
 
