@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ipybox.workspace.registrations import locked_registration
-from ipybox.workspace.seal import mac_of, seal
+from ipybox.workspace.registrations import locked_registration, record_file
+from ipybox.workspace.seal import seal
 
 ROOT = Path(__file__).parent.parent
 NODE_MODULES = ROOT / ".npm" / "node_modules"
@@ -74,8 +74,8 @@ def register(workspace: Path, /, **params: dict[str, Any]) -> None:
 def registered(name: str, server_params: dict[str, Any], root_dir: Path) -> str:
     """Returns the seal of a server that is registered from now on, with no package."""
     sealed = seal(name, server_params, root_dir)
-    with locked_registration(root_dir.resolve() / name) as registration:
-        registration.write(b"", "", mac_of(sealed), {})
+    with locked_registration(record_file(root_dir.resolve() / name)) as registration:
+        registration.write(b"", "", sealed, {})
     return sealed
 
 

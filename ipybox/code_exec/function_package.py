@@ -8,7 +8,7 @@ from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.function_tools import FunctionTools
 from ipybox.workspace.registrations import current_seal, record_file
-from ipybox.workspace.seal import mac_of, seal
+from ipybox.workspace.seal import seal
 
 
 def write_package(functions: FunctionTools, workspace: Path) -> None:
@@ -36,4 +36,5 @@ def check_package(workspace: Path) -> None:
 
 def is_function_package(place: Path) -> bool:
     """Returns whether a package was last generated for functions. Its parent's path contains no links."""
-    return place.is_dir() and current_seal(record_file(place)) == mac_of(seal(APP_SERVER, APP_PARAMS, place.parent))
+    sealed = seal(APP_SERVER, APP_PARAMS, place.parent)
+    return place.is_dir() and current_seal(record_file(place)) == sealed.rpartition(":")[2]

@@ -161,7 +161,7 @@ def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) ->
     if isinstance(server, RemoteParams):
         text = public_url(server.url)
     else:
-        text = " ".join([*(f"{name}=…" for name in server.env), shlex.join([server.command, *server.args])])
+        text = " ".join([*map("{}=…".format, server.env), shlex.join([server.command, *server.args])])
     for secret in secrets:
         text = text.replace(secret.value, "…")
     return text

@@ -1,10 +1,9 @@
 """Generates the package for an MCP server's tools on disk, without a connection; `generate_mcp_sources` calls it."""
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ipybox.mcp_apigen.package.existing import ExistingPackage, read_package
@@ -17,8 +16,8 @@ from ipybox.mcp_apigen.package.tool_modules import ToolModules
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration
-from ipybox.workspace.seal import mac_of, seal
+from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration, record_file
+from ipybox.workspace.seal import seal
 
 
 def generate_package(
@@ -42,8 +41,7 @@ def generate_package(
             if manifest and not _distrust_reason(previous, record):
                 return ToolModules(record, manifest, manifest)
         files = render_package(server_name, server_params, tools, sealed, record.modules)
-        hints = {tool.name: tool.hints for tool in tools}
-        return _write(parent, record, place, files, origin or "", sealed, hints, launch)
+        return _write(parent, record, place, files, origin or "", sealed, tools, launch)
 
 
 def check_place(place: Path, *, untrusted_root: Path | None = None) -> None:
@@ -68,12 +66,12 @@ def _write(
     files: dict[str, str],
     origin: str = "",
     sealed: str = "",
-    hints: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    tools: Sequence[ToolSpec] = (),
     launch: str = "",
 ) -> ToolModules:
     """Writes a package; `origin` is the hash of all inputs of its files, `sealed` the only valid seal from now on.
 
-    The record pins the tools that have `hints`.
+    The record pins the `tools`.
     """
     clean_up(parent, place)
     previous = read_package(parent, place.name, files)
@@ -84,9 +82,9 @@ def _write(
     )
     if not renewal.files.items() <= previous.contents.items():
         modules.kept = swap_in(parent, place, renewal, previous)
-    meanings = {each.tool: each.meaning or "" for each in renewal.manifest.modules.values()}
-    pinned = {name: PinnedTool(meanings[name], applying) for name, applying in hints.items()}
-    record.write(renewal.files[MANIFEST], origin, mac_of(sealed), modules.wire_names, pinned, launch)
+    modules_of_tools = zip(tools, renewal.manifest.modules.values(), strict=False)
+    pinned = {tool.name: PinnedTool(module.meaning or "", tool.hints) for tool, module in modules_of_tools}
+    record.write(renewal.files[MANIFEST], origin, sealed, modules.wire_names, pinned, launch)
     return modules
 
 
@@ -99,7 +97,8 @@ def _held(place: Path, untrusted_root: Path | None) -> Generator[tuple[Directory
             real = Path(os.path.realpath(untrusted_root)) / parent.path.relative_to(untrusted_root)
         else:
             real = Path(real_path(parent.path))
-        with locked_registration(real / place.name) as record:
+        with locked_registration(record_file(real / place.name)) as record:
+            record.place = real / place.name
             check_generated(parent, place)
             yield parent, record
 

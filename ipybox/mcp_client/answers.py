@@ -172,12 +172,13 @@ def _usable(given: Any, version: str, number: int) -> _Found:
 def _hints(given: Any) -> tuple[str, ...]:
     """Returns the names of the hints that apply. A malformed hint counts as missing, as does any in malformed ones."""
     declared = cast(JSON, given) if isinstance(given, dict) else {}
-    applies = {name: name in UNDECLARED for name in HINTS.values()}
+    applying: list[str] = []
     for key, name in HINTS.items():
-        if isinstance(declared.get(key), bool):
-            applies[name] = declared[key]
-    applies["destructive"] &= not applies["read_only"]
-    return tuple(name for name in HINTS.values() if applies[name])
+        value = declared.get(key)
+        applies = value if isinstance(value, bool) else name in UNDECLARED
+        if applies and not (name == "destructive" and "read_only" in applying):
+            applying.append(name)
+    return tuple(applying)
 
 
 def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:

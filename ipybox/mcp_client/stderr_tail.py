@@ -39,7 +39,7 @@ class ServerStderr(StderrLines):
         if line.startswith(_REPORT):
             self.report = line.removeprefix(_REPORT)
         elif line:
-            self._log(line)
+            self.log(line)
             if not is_progress(line) and not self._is_frame(line):
                 self._lines.append(line)
 

@@ -19,7 +19,7 @@ from shutil import which
 from ipybox.mcp_client.params import StdioParams
 from ipybox.mcp_client.stderr_tail import NPM_VARIABLES
 from ipybox.support.errors import MCPServerError
-from ipybox.support.inherited import NETWORK, inherited
+from ipybox.support.inherited import NETWORK
 from ipybox.support.state import empty_directory
 from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
@@ -284,10 +284,11 @@ def _name(command: str) -> str:
 
 def _inherited(places: WritablePlaces) -> dict[str, str]:
     """Returns the variables for proxies, certificates, indexes and uv's settings, unless code can write their files."""
-    env = inherited(NETWORK)
-    for name, value in [*env.items()]:
-        if os.path.lexists(value) and places.covers(value):
-            del env[name]
+    env: dict[str, str] = {}
+    for name in NETWORK:
+        value = os.environ.get(name)
+        if value is not None and not (os.path.lexists(value) and places.covers(value)):
+            env[name] = value
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     own = os.environ.get("UV_CONFIG_FILE")  # uv ignores other settings, because of `UV_NO_CONFIG`
     for file in [own] if own else [f"{home}/uv/uv.toml", "/etc/uv/uv.toml"]:

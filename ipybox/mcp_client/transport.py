@@ -90,8 +90,7 @@ async def stdio_transport(
             messages.close()
             outgoing.close()
             with anyio.CancelScope(shield=True):
-                await _flush(protocol.stdin, sent)
-                await _stop(process, protocol)
+                await _end(process, protocol, sent)
             tasks.cancel_scope.cancel()
 
 
@@ -195,7 +194,8 @@ async def _send(
         sent.set()
 
 
-async def _flush(stdin: asyncio.StreamWriter, sent: anyio.Event) -> None:
+async def _end(process: asyncio.SubprocessTransport, protocol: _Protocol, sent: anyio.Event) -> None:
+    stdin = cast(asyncio.StreamWriter, protocol.stdin)
     with anyio.move_on_after(_FLUSH_TIMEOUT) as limit, suppress(OSError):
         await sent.wait()
         stdin.close()
@@ -203,9 +203,6 @@ async def _flush(stdin: asyncio.StreamWriter, sent: anyio.Event) -> None:
     if limit.cancelled_caught:
         # Closing would wait for a server that does not read.
         stdin.transport.abort()
-
-
-async def _stop(process: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         if number is not None:
             signal_group(process.get_pid(), number)

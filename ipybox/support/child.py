@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 from ipybox.support.printable import printable
@@ -36,6 +37,7 @@ async def end_group(process: asyncio.subprocess.Process, timeout: float) -> int:
     return await process.wait()
 
 
+@dataclass(eq=False)
 class StderrLines:
     """Reads a pipe until `close`, or until all holders have closed its other end.
 
@@ -46,13 +48,12 @@ class StderrLines:
         echo: Whether all text also goes to this process's stderr.
     """
 
-    def __init__(self, log: Callable[[str], object], *, echo: bool = False):
-        self._log = log
-        self._echo = echo
-        self._transport: asyncio.ReadTransport | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._lines: deque[str] = deque(maxlen=MAX_LINES)
-        self._unended = ""
+    log: Callable[[str], object]
+    echo: bool = False
+    _transport: asyncio.ReadTransport | None = None
+    _reading: asyncio.Task[None] | None = None
+    _lines: deque[str] = field(default_factory=partial(deque[str], maxlen=MAX_LINES))
+    _unended: str = ""
 
     @property
     def last(self) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ class StderrLines:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while chunk := await reader.read(65536):
             text = printable(decoder.decode(chunk), lines=True)
-            if self._echo:
+            if self.echo:
                 print(text, end="", file=sys.stderr, flush=True)
             *lines, unended = (self._unended + text).split("\n")
             for line in lines:
@@ -99,4 +100,4 @@ class StderrLines:
 
     def _receive(self, line: str) -> None:
         self._lines.append(line)
-        self._log(line)
+        self.log(line)

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -56,7 +56,7 @@ class Registration:
     Attributes:
         line: The first line, which differs if anything else in the record does.
         origin: The hash of the package's inputs; may be empty.
-        seal: The only valid seal of the server's parameters.
+        seal: The MAC of the only valid seal of the server's parameters.
         place: The path of the package.
         modules: The tool of each current or former module of the package, by module name.
         launch: How the server is started or reached, for people, without secrets.
@@ -73,7 +73,8 @@ class Registration:
             self.origin = ""
         pins = _mapping(lines[2]) if intact else {}
         self.place, self.launch = Path(pins.get("place", "")), str(pins.get("launch", ""))
-        self.tools: dict[str, PinnedTool] = {name: PinnedTool(*each) for name, each in pins.get("tools", {}).items()}
+        tools: dict[str, list[Any]] = pins.get("tools", {})
+        self.tools = dict(zip(tools, starmap(PinnedTool, tools.values()), strict=True))
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -128,14 +129,16 @@ class Registration:
         Keeps former modules: a module name stays reserved for its tool, even if the server removes the tool. Keeps a
         person's decision on a tool only if neither the tool nor the seal has changed.
         """
-        known = {name: tool for name, tool in self.modules.items() if name not in modules}
-        known.update(modules)
+        for name in modules:
+            self.modules.pop(name, None)  # so that it becomes the newest
+        known = {**self.modules, **modules}
         self.modules = dict(islice(known.items(), max(0, len(known) - MAX_MODULES), None))
-        decided = {(name, tool.digest): tool.unasked for name, tool in self.tools.items() if seal == self.seal}
-        self.tools = {
-            name: tool._replace(unasked=decided.get((name, tool.digest))) for name, tool in (tools or {}).items()
-        }
-        self._manifest, self.origin, self.seal = hashlib.sha256(manifest).hexdigest(), origin, seal
+        mac = seal.rpartition(":")[2]
+        before, self.tools = self.tools if mac == self.seal else {}, dict(tools or {})
+        for name, tool in self.tools.items():
+            if name in before and before[name].digest == tool.digest:
+                self.tools[name] = tool._replace(unasked=before[name].unasked)
+        self._manifest, self.origin, self.seal = hashlib.sha256(manifest).hexdigest(), origin, mac
         self.launch = launch
         self._save()
 
@@ -145,7 +148,7 @@ class Registration:
         Returns the record as it is now. If the server was registered again since this one was read, the decision
         applies only to tools that haven't changed, and to none if the parameters have changed.
         """
-        with _locked(self._file) as now:
+        with locked_registration(self._file) as now:
             for name, tool in now.tools.items():
                 seen = self.tools.get(name)
                 if now.seal == self.seal and tool.digest and seen is not None and seen.digest == tool.digest:
@@ -164,17 +167,9 @@ class Registration:
 
 
 @contextmanager
-def locked_registration(place: Path) -> Generator[Registration]:
-    """Waits for the lock on the record of a package, and opens the record. `place` is a path without links."""
-    file = record_file(place)
+def locked_registration(file: Path) -> Generator[Registration]:
+    """Waits for the lock on a `record_file`, and opens it; creates the file if needed."""
     make_directory(file.parent)
-    with _locked(file) as record:
-        record.place = place
-        yield record
-
-
-@contextmanager
-def _locked(file: Path) -> Generator[Registration]:
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -41,11 +41,6 @@ def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str
     return f"{place}:{_mac(server_name, server_params, root)}"
 
 
-def mac_of(seal: str) -> str:
-    """Returns the part of a seal that the application stores."""
-    return seal.rpartition(":")[2]
-
-
 class SealVerifier:
     """Checks whether tool calls use a server as currently registered in a workspace."""
 

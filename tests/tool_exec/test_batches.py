@@ -18,8 +18,8 @@ from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
 from ipybox.tool_exec.function_tools import FunctionTools
 from ipybox.tool_exec.server import ToolServer
-from ipybox.workspace.registrations import PinnedTool, locked_registration
-from ipybox.workspace.seal import SealVerifier, mac_of, seal
+from ipybox.workspace.registrations import PinnedTool, locked_registration, record_file
+from ipybox.workspace.seal import SealVerifier, seal
 from tests import servers
 from tests.servers import WAIT
 from tests.tool_exec.test_server import ROOT, WORKSPACE, ask, guest_face
@@ -98,8 +98,8 @@ async def test_reads_run_concurrently_and_writes_one_after_the_other(tmp_path: P
 
     root = tmp_path / "mcptools"
     sealed = seal("app", {}, root)
-    with locked_registration(root.resolve() / "app") as registration:
-        registration.write(b"", "", mac_of(sealed), {}, {"meet": PinnedTool("m", ("read_only",))})
+    with locked_registration(record_file(root.resolve() / "app")) as registration:
+        registration.write(b"", "", sealed, {}, {"meet": PinnedTool("m", ("read_only",))})
     caller = ToolCaller(
         token="t" * 32,
         approvals=ApprovalChannel(),

@@ -7,7 +7,7 @@ import pytest
 
 from ipybox.guest.tools.protocol import RunRequest
 from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration, record_file
-from ipybox.workspace.seal import SealVerifier, mac_of, seal
+from ipybox.workspace.seal import SealVerifier, seal
 
 PARAMS = {"command": "server"}
 READ, FETCH, WRITE = PinnedTool("r", ("read_only",)), PinnedTool("f", ("read_only", "open_world")), PinnedTool("w")
@@ -24,8 +24,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def register(workspace: Path, tools: dict[str, PinnedTool], params: dict[str, Any] = PARAMS) -> Registration:
     """Records a registration of a server; returns its record as a reader without the lock sees it."""
     place = workspace / "mcptools" / "server"
-    with locked_registration(place) as record:
-        record.write(b"", "origin", mac_of(seal("server", params, place.parent)), {}, tools, "launch")
+    with locked_registration(record_file(place)) as record:
+        record.write(b"", "origin", seal("server", params, place.parent), {}, tools, "launch")
     return Registration.read(record_file(place))
 
 

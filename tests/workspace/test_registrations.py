@@ -21,23 +21,23 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def record(manifest: bytes, origin: str, seal: str, place: Path = PLACE) -> None:
-    with locked_registration(place) as registration:
+    with locked_registration(record_file(place)) as registration:
         registration.write(manifest, origin, seal, {})
 
 
 def record_modules(modules: dict[str, str], seal: str = "seal") -> None:
-    with locked_registration(PLACE) as registration:
+    with locked_registration(record_file(PLACE)) as registration:
         registration.write(b"manifest", "", seal, modules)
 
 
 def modules() -> dict[str, str]:
-    with locked_registration(PLACE) as registration:
+    with locked_registration(record_file(PLACE)) as registration:
         return registration.modules
 
 
 def test_nothing_is_remembered_of_a_place_without_a_package():
     assert current_seal(record_file(PLACE)) == ""
-    with locked_registration(PLACE) as registration:
+    with locked_registration(record_file(PLACE)) as registration:
         assert not registration.matches(b"")
         assert registration.origin == ""
 
@@ -47,7 +47,7 @@ def test_a_registration_is_remembered_until_the_next_one():
     record(b"manifest", "origin", "seal")
 
     assert current_seal(record_file(PLACE)) == "seal"
-    with locked_registration(PLACE) as registration:
+    with locked_registration(record_file(PLACE)) as registration:
         assert registration.matches(b"manifest")
         assert not registration.matches(b"first manifest")
         assert registration.origin == "origin"
@@ -57,7 +57,7 @@ def test_a_registration_may_have_no_origin():
     record(b"manifest", "", "seal")
 
     assert current_seal(record_file(PLACE)) == "seal"
-    with locked_registration(PLACE) as registration:
+    with locked_registration(record_file(PLACE)) as registration:
         assert registration.matches(b"manifest")
         assert registration.origin == ""
 
@@ -68,7 +68,7 @@ def test_a_damaged_record_stands_for_no_package_and_can_be_replaced(state: Path,
     (file,) = (state / "ipybox" / "packages").iterdir()
     file.write_bytes(content)
 
-    with locked_registration(PLACE) as registration:
+    with locked_registration(record_file(PLACE)) as registration:
         assert current_seal(record_file(PLACE)).strip() == ""
         assert not registration.matches(b"manifest")
         assert registration.origin != "origin"
@@ -91,7 +91,7 @@ def test_a_record_is_left_closed(state: Path):
     before = len(os.listdir("/dev/fd"))
 
     current_seal(record_file(PLACE))
-    with pytest.raises(ZeroDivisionError), locked_registration(PLACE):
+    with pytest.raises(ZeroDivisionError), locked_registration(record_file(PLACE)):
         _ = 1 / 0
 
     assert len(os.listdir("/dev/fd")) == before
@@ -143,7 +143,7 @@ def test_a_registration_is_locked_while_it_is_held(state: Path):
     record(b"manifest", "", "seal")
     (file,) = (state / "ipybox" / "packages").iterdir()
 
-    with locked_registration(PLACE), file.open() as second, pytest.raises(BlockingIOError):
+    with locked_registration(record_file(PLACE)), file.open() as second, pytest.raises(BlockingIOError):
         fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)
     with file.open() as second:
         fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)

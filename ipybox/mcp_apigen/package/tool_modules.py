@@ -1,8 +1,12 @@
 """The result of registering a server: its tool modules, and their changes since the last registration."""
 
+from operator import attrgetter
+
 from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.support.printable import printable
 from ipybox.workspace.registrations import Registration
+
+_TOOL = attrgetter("tool")
 
 
 class ToolModules(list[str]):
@@ -37,7 +41,7 @@ class ToolModules(list[str]):
         super().__init__(tools)
         self.registration = registration
         self.server_name = ""
-        self.wire_names = {name: record.tool for name, record in tools.items()}
+        self.wire_names = dict(zip(tools, map(_TOOL, tools.values()), strict=True))
         self.new = new
         self.unknown = unknown
         self.added = self.removed = self.changed = ()

@@ -12,7 +12,7 @@ from ipybox.mcp_apigen.render import naming
 from ipybox.mcp_apigen.render.annotations import Annotator, Definition
 from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
 from ipybox.mcp_apigen.render.text import LINE_LENGTH, block, commented, docstring, literal, quote
-from ipybox.mcp_apigen.schema.ir import DictType, EnumType, ListType, Model, Type, UnenforcedType, UnionType
+from ipybox.mcp_apigen.schema.ir import DictType, EnumType, ListType, Model, ModelField, Type, UnenforcedType, UnionType
 
 _SOURCES = {
     "typing": {"Annotated", "Any", "Literal"},
@@ -125,7 +125,11 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
         body.append("")
     known = known_words([annotator.tool_name, *names])
     # Fields that callers must give come first.
-    for item in sorted(model.fields, key=lambda item: not item.required or item.default is not None):
+    needed: list[ModelField] = []
+    others: list[ModelField] = []
+    for item in model.fields:
+        (needed if item.required and item.default is None else others).append(item)
+    for item in needed + others:
         lines = annotator.field_lines(item, names[item.wire_name])
         if not is_redundant(item.description, known):
             # At the end of the line if there is room, else below.

@@ -19,6 +19,8 @@ _DIRECTIVE = re.compile(
 )
 # At the end of a truncated line: words that say nothing without the next one, and punctuation.
 _DANGLING = re.compile(r"(?:[,;:]| (?:a|an|and|as|at|by|for|from|in|of|on|or|that|the|their|to|with|within))*$")
+#: Characters that need an escape in a docstring, or may be invisible.
+_UNUSUAL = re.compile(r"[^ -\[\]-~]")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])?\s*")
 
 
@@ -67,7 +69,7 @@ def docstring(text: str, indent: int = 0, *, wrap: bool = True) -> list[str]:
     text = inspect.cleandoc(re.sub(r"\r\n?", "\n", text))
     lines: list[str] = []
     for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", text).strip().split("\n"):
-        escaped = _escape(line.rstrip())
+        escaped = _UNUSUAL.sub(_escaped, line.rstrip()).replace('"""', '\\"\\"\\"')
         bullet = _BULLET.match(escaped)
         # Leaves room for the quotes on the first or the last line.
         width = LINE_LENGTH - indent - 3 if wrap else len(escaped) + 1
@@ -108,17 +110,10 @@ def summary(text: str, width: int) -> str:
     return line
 
 
-def _escape(line: str) -> str:
-    characters: list[str] = []
-    for character in line:
-        if character == "\\":
-            characters.append("\\\\")
-        elif character.isprintable():
-            characters.append(character)
-        elif unicodedata.category(character) == "Zs" or character == "\t":
-            characters.append(" ")
-        elif unicodedata.category(character) == "Cs":  # a lone surrogate, which pydantic's docstrings can't hold
-            characters.append("\N{REPLACEMENT CHARACTER}")
-        else:
-            characters.append(repr(character)[1:-1])
-    return "".join(characters).replace('"""', '\\"\\"\\"')
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if character == "\t" or unicodedata.category(character) == "Zs":
+        return " "
+    if unicodedata.category(character) == "Cs":  # a lone surrogate, which pydantic's docstrings can't hold
+        return "\N{REPLACEMENT CHARACTER}"
+    return "\\\\" if character == "\\" else repr(character)[1:-1]

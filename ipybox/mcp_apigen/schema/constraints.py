@@ -75,8 +75,8 @@ def limits_of(schema: Schema, kind: str) -> tuple[Constraints, int]:
         limits += number_limits(schema, integral=kind == "integer")
     elif kind in _SIZES:
         for name, keyword, least in (("min_length", f"min{_SIZES[kind]}", 1), ("max_length", f"max{_SIZES[kind]}", 0)):
-            value = schema.get(keyword)
-            if is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
+            value = schema[keyword] if keyword in keywords else None
+            if value is not None and is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
                 limits.append((name, int(value)))
         if "pattern" in keywords and (pattern := usable_pattern(schema["pattern"])):
             limits.append(("pattern", pattern))

@@ -90,7 +90,9 @@ class _SchemaParser:
             return {}
 
     def _flat_type(self, schema: Schema, hint: str, depth: int) -> Type:
-        kinds = _kinds(schema)
+        kinds = strings(schema.get("type"))
+        if not OF_KIND.keys() >= {*kinds} or len(kinds) < len(elements(schema.get("type"))):
+            kinds = []  # unknown ones
         said = demands(schema, kinds)
         self.exact &= bool(kinds) or "type" not in schema
         if "const" in schema or "enum" in schema:
@@ -262,12 +264,6 @@ def description_of(schema: Schema) -> str:
     """Returns the schema's description, or an empty text."""
     text = schema.get("description")
     return text.strip() if isinstance(text, str) else ""
-
-
-def _kinds(schema: Schema) -> list[str]:
-    """Returns the kinds of values that a schema allows; none if it names no kinds or unknown ones."""
-    kinds = strings(schema.get("type"))
-    return kinds if OF_KIND.keys() >= {*kinds} and len(kinds) >= len(elements(schema.get("type"))) else []
 
 
 def _texts(branch: Any) -> list[str]:

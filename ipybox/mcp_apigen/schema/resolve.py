@@ -5,6 +5,7 @@ which checks the whole schema.
 """
 
 import re
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import repeat
 from typing import Any
@@ -37,30 +38,54 @@ class UnresolvedReference(SchemaError):
     """A `$ref` is not a pointer into its own schema, is dangling, or refers only to itself."""
 
 
+@dataclass
 class Resolver:
-    """Resolves the references and `allOf` of a schema."""
+    """Resolves the references and `allOf` of a schema.
 
-    def __init__(self, root: Any):
-        """Measures the schema; raises a SchemaError if it is not an object or exceeds this module's limits."""
-        if not is_object(root):
+    Raises a SchemaError if the schema is not an object or exceeds this module's limits.
+    """
+
+    root: Any
+    #: The identities of the parts of the original schema.
+    written: set[int] = field(default_factory=set[int])
+    #: The identities of flat schemas that combine several, and possibly demand less.
+    merged: set[int] = field(default_factory=set[int])
+    #: The names of definitions that references have led to, by the identity of the flat schema.
+    names: dict[int, str] = field(default_factory=dict[int, str])
+    # Schemas in one with its own `$id`, where their pointers would start.
+    _apart: set[int] = field(default_factory=set[int])
+    # Results are cached by identity, which reveals recursion; `_kept` keeps ids from being reused.
+    _flat: dict[int, Schema] = field(default_factory=dict[int, Schema])
+    _kept: list[Any] = field(default_factory=list[Any])
+    _both: dict[tuple[int, int], Schema] = field(default_factory=dict[tuple[int, int], Schema])
+    _work: int = 0
+
+    def __post_init__(self) -> None:
+        if not is_object(self.root):
             raise SchemaError("the schema is not a JSON object")
-        self.root = root
         #: Until draft 7, keywords next to a `$ref` are ignored.
-        self.ref_alone = re.search("draft-0[3467]", str(root.get("$schema", ""))) is not None
-        # Schemas in one with its own `$id`, where their pointers would start.
-        self._apart: set[int] = set()
-        #: The identities of the parts of the original schema.
-        self.written: set[int] = set()
-        #: The identities of flat schemas that combine several, and possibly demand less.
-        self.merged: set[int] = set()
-        self._measure()
-        # Results are cached by identity, which reveals recursion; `_kept` keeps ids from being reused.
-        self._flat: dict[int, Schema] = {}
-        self._kept: list[Any] = []
-        self._both: dict[tuple[int, int], Schema] = {}
-        #: The names of definitions that references have led to, by the identity of the flat schema.
-        self.names: dict[int, str] = {}
-        self._work = 0
+        self.ref_alone = re.search("draft-0[3467]", str(self.root.get("$schema", ""))) is not None
+        nodes = chars = 0
+        stack: list[tuple[Any, int, bool]] = [(self.root, 0, False)]
+        while stack:
+            value, depth, apart = stack.pop()
+            nodes += 1
+            if isinstance(value, str):
+                chars += len(value)
+            elif is_object(value):
+                chars += sum(map(len, map(str, value)))
+                name = "" if self.ref_alone and "$ref" in value else value.get("$id")
+                # Until draft 7, an `$id` that was only a fragment meant what `$anchor` means now.
+                if depth > 0 and isinstance(name, str) and name[:1] not in ("", "#"):
+                    apart = True
+                if apart:
+                    self._apart.add(id(value))
+                self.written.add(id(value))
+                stack += zip(value.values(), repeat(depth + 1), repeat(apart), strict=False)
+            else:
+                stack += zip(elements(value), repeat(depth + 1), repeat(apart), strict=False)
+            if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
+                raise SchemaError("the schema is too deep or too large")
 
     def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
         """Returns an equivalent schema without `$ref` and `allOf`; the same object for the same schema.
@@ -176,29 +201,6 @@ class Resolver:
         self._work += work
         if self._work > _MAX_MERGED:
             raise SchemaError("the merged schema is too large")
-
-    def _measure(self) -> None:
-        nodes = chars = 0
-        stack: list[tuple[Any, int, bool]] = [(self.root, 0, False)]
-        while stack:
-            value, depth, apart = stack.pop()
-            nodes += 1
-            if isinstance(value, str):
-                chars += len(value)
-            elif is_object(value):
-                chars += sum(map(len, map(str, value)))
-                name = "" if self.ref_alone and "$ref" in value else value.get("$id")
-                # Until draft 7, an `$id` that was only a fragment meant what `$anchor` means now.
-                if depth > 0 and isinstance(name, str) and name[:1] not in ("", "#"):
-                    apart = True
-                if apart:
-                    self._apart.add(id(value))
-                self.written.add(id(value))
-                stack += zip(value.values(), repeat(depth + 1), repeat(apart), strict=False)
-            else:
-                stack += zip(elements(value), repeat(depth + 1), repeat(apart), strict=False)
-            if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
-                raise SchemaError("the schema is too deep or too large")
 
 
 def _step(value: Any, key: str) -> Any:

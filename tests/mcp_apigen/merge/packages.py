@@ -8,7 +8,7 @@ from ipybox.mcp_apigen import ToolModules
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.render.module import ToolSpec
-from ipybox.workspace.registrations import locked_registration
+from ipybox.workspace.registrations import locked_registration, record_file
 
 PARSER = """
 
@@ -38,7 +38,7 @@ def rendered(*tools: ToolSpec | str, known: dict[str, str] | None = None) -> dic
 
 
 def write(package: Path, *tools: ToolSpec | str) -> ToolModules:
-    with locked_registration(package.resolve()) as record:
+    with locked_registration(record_file(package.resolve())) as record:
         known = record.modules
     return write_package(package, rendered(*tools, known=known), untrusted_root=package.parents[1])
 

@@ -19,7 +19,8 @@ TOOLS = {
 def register(workspace: Path, seal: str = "seal") -> Path:
     place = workspace / "mcptools" / "github"
     place.mkdir(parents=True, exist_ok=True)
-    with locked_registration(place) as record:
+    with locked_registration(record_file(place)) as record:
+        record.place = place
         record.write(b"", "", seal, {}, TOOLS, "npx server\x1b")
     return record_file(place)
 
