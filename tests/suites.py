@@ -36,6 +36,7 @@ FOLDERS = {
     "claude": ("claude",),
     "cli/test_attach.py": ("slow",),
     "cli/test_clean.py": ("slow",),
+    "cli/test_import.py": ("slow",),
     "clients": ("clients",),
     "cluster": ("cluster",),
     "code_exec/executor": ("user",),

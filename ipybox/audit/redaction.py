@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from ipybox.workspace.env_file import EnvFile
+    from ipybox.support.followed_file import FollowedFile
 
 REDACTED = "[redacted]"
 
@@ -143,12 +143,16 @@ def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
 def workspace_redactor(
     workspace: Path, variables: Mapping[str, str], show: Callable[[str], str] | None = None
 ) -> "Redactor":
-    """Returns a redactor that knows the secrets in variables, the environment, and a workspace's `.env`."""
-    from ipybox.workspace.env_file import EnvFile
+    """Returns a redactor that knows the secrets in variables, the environment, a workspace's `.env`, and imports."""
+    from ipybox.support.followed_file import FollowedFile
+    from ipybox.workspace import env_file
+    from ipybox.workspace.imported_secrets import ImportedSecrets
 
     redactor = Redactor(show)
     redactor.add_secrets(secrets_among({**os.environ, **variables}))
-    redactor.follow(EnvFile(workspace))
+    own = FollowedFile(workspace / env_file.NAME, lambda: secrets_among(env_file.read_env_file(workspace)))
+    imported = ImportedSecrets(workspace)
+    redactor.follow(own, FollowedFile(imported.directory, imported.values))
     return redactor
 
 
@@ -163,13 +167,12 @@ class Redactor:
         self._of_cells: dict[str, str] = {}
         self._lasting: dict[str, str] = {}
         self._longest = 0
-        #: The `.env` file, and its content when last read.
-        self._followed: EnvFile | None = None
-        self._seen: Mapping[str, str] = {}
+        #: Files with secrets, and the secrets when last read.
+        self._followed: dict[FollowedFile, Mapping[str, str]] = {}
 
-    def follow(self, env_file: "EnvFile") -> None:
-        """Replaces the secrets in a file from now on, including those that people add later."""
-        self._followed = env_file
+    def follow(self, *files: "FollowedFile") -> None:
+        """Replaces the secrets in these files from now on, including those that people add later."""
+        self._followed = {file: {} for file in files}
 
     def add_secrets(self, variables: Mapping[str, str]) -> None:
         """Replaces these values from now on."""
@@ -202,16 +205,17 @@ class Redactor:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Returns a text without secrets, truncated to `limit` characters and a note."""
-        if self._followed is not None and self._followed.read() is not self._seen:
-            self._look(self._followed)
+        self._look()
         kept = _without_patterns(self.known(text[: limit + max(_BEYOND, self._longest)]))
         if len(kept) <= limit and len(text) <= limit:
             return kept
         return f"{kept[:limit]}[... truncated, {len(text):,} characters in total ...]"
 
-    def _look(self, file: "EnvFile") -> None:
-        self._seen = file.read()
-        self.add_secrets(secrets_among(self._seen))
+    def _look(self) -> None:
+        for file, seen in self._followed.items():
+            if (secrets := file.read()) is not seen:
+                self._followed[file] = secrets
+                self.add_secrets(secrets)
 
     def known(self, text: str) -> str:
         """Returns a text without the known values."""
@@ -229,8 +233,7 @@ class Redactor:
 
         Code or a hostile repository may have chosen the values.
         """
-        if self._followed is not None:
-            self._look(self._followed)
+        self._look()
         for value, shown in self._values.items():
             if len(value) >= MIN_ANYWHERE and value in text and not _TELLING.search(value):
                 text = text.replace(value, shown)

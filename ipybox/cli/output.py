@@ -65,9 +65,9 @@ def _render(renderable: Any) -> None:
     Console(highlight=False, color_system=None if "NO_COLOR" in os.environ else "auto").print(renderable)
 
 
-def agreed(question: str, otherwise: str) -> bool:
+def agreed(question: str, otherwise: str, option: str = ", or add --yes") -> bool:
     """Asks a person at a terminal; returns whether the answer is yes, and prints `otherwise` if it is not."""
-    hint = "" if sys.stdin.isatty() else ": run this in a terminal to be asked, or add --yes"
+    hint = "" if sys.stdin.isatty() else f": run this in a terminal to be asked{option}"
     with suppress(EOFError):
         if not hint and input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes"):
             return True

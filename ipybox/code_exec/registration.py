@@ -4,6 +4,7 @@ Applications and the MCP server call `generate_mcp_sources`.
 """
 
 import asyncio
+import json
 import logging
 import os
 import shlex
@@ -29,6 +30,7 @@ from ipybox.support.state import had_confined_code, state_dir
 from ipybox.support.untrusted_paths import real_path
 from ipybox.tool_exec.dispatch import APP_SERVER
 from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.imported_secrets import ImportedSecrets
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -97,18 +99,21 @@ async def generate_mcp_sources(
         _check_name(server_name, place)
         server = parse_params(server_params)
         secrets = [*literal_secrets(server)]
-        if audit is not None and secrets:
-            audit.redactor.hide(secret.value for secret in secrets)
         places = places or _default_places(place.parent, server)
+        imported = ImportedSecrets(places.workspace)
+        if audit is not None:
+            audit.redactor.hide(secret.value for secret in secrets)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
         options = {
             "sign_in": sign_in,
             "places": places,
             "variables": read_env_file(places.workspace) if variables is None else variables,
+            "secrets": imported.of(name, server_params),
             "on_progress": on_progress,
         }
         launch = _launch(server, secrets)
         modules, remarks = await _generate(place, server_params, connect_timeout, options, launch)
+        imported.keep_only(name, server_params)
         modules.server_name = name
         if name != server_name:
             modules.advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
@@ -151,6 +156,8 @@ async def _generate(
             generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root, launch)
             closing: Awaitable[None] = session.close()
             modules, _ = await asyncio.gather(generating, closing)
+            definitions = [[spec.name, spec.description, spec.input_schema] for spec in specs]
+            modules.definition_chars = len(json.dumps(definitions, ensure_ascii=False, separators=(",", ":")))
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
     return modules, remarks

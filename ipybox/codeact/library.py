@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ipybox.codeact.source import DirectoryEntry, Function, SourceModule, SourceReader, UnreadableError, binding
+from ipybox.support.names import MCPTOOLS
 
 GENTOOLS = "gentools"
-MCPTOOLS = "mcptools"
 MCPPARSE = "mcpparse"
 
 #: Functions in a tool's module that return the parsed output.

@@ -2,7 +2,7 @@
 
     client ──► connection ──► transport ──► process_guard ──► a stdio server     stderr_tail: what it logs
                   │    └────► http_client, http ─────────────► a remote server    messages: what it sends
-                  └─► params, secrets, oauth/
+                  └─► params, secrets, oauth/                            configs/: servers of other clients
 
 `MCPClient` is resolved on first use (PEP 562), so modules that need only the parameters don't load the MCP SDK.
 """

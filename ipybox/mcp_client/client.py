@@ -61,6 +61,7 @@ class MCPClient:
         sign_in: Shows a person the URL at which to sign in to a remote server (OAuth), and may wait for the person.
             Without it, stored sign-ins are used, and renewed silently.
         variables: Values of placeholders that the environment lacks.
+        secrets: Values of placeholders that the environment does not change.
         places: The places that code can write, from which a stdio server loads nothing; by default the working
             directory.
         on_progress: Called with each line that a stdio server or its launcher writes to stderr until it has answered.
@@ -78,11 +79,12 @@ class MCPClient:
         *,
         sign_in: SignIn | None = None,
         variables: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
         places: WritablePlaces | None = None,
         on_progress: Callable[[str], None] | None = None,
     ):
         self._connect_timeout = connect_timeout
-        env = ChainMap(os.environ, dict(variables or {}))
+        env = ChainMap(dict(secrets or {}), os.environ, dict(variables or {}))
         described = parse_params(server_params)
         self._options = described, server_params, env, connect_timeout, sign_in, places, on_progress
         self._owner: asyncio.Task[None] | None = None

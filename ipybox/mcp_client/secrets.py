@@ -1,4 +1,4 @@
-"""Finds plain-text secrets in the parameters of an MCP server, which should be `${VAR}` placeholders.
+"""Finds plain-text secrets in the parameters of an MCP server, and moves them to `${VAR}` placeholders.
 
 Parameters are written into the generated package, which code can read, and appear in errors.
 """
@@ -6,12 +6,22 @@ Parameters are written into the generated package, which code can read, and appe
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from urllib.parse import parse_qsl, urlsplit
+from itertools import chain, count, pairwise
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ipybox.audit.redaction import has_known_form, is_secret, is_secret_name, looks_secret
 from ipybox.mcp_client.params import RemoteParams, StdioParams
-from ipybox.support.placeholders import variables
+from ipybox.support.placeholders import map_literals, variable_name, variables
+
+#: Values of variables and headers that are settings, not secrets.
+_SETTING = re.compile(
+    r"true|false|yes|no|on|off|\d{1,5}|debug|info|warn(?:ing)?|error|production|development|application/json",
+    re.IGNORECASE,
+)
+#: Options that precede a variable or a header, and what separates its name from its value.
+_NAMING = {"-e": "=", "--env": "=", "-H": ":", "--header": ":"}
+_SCHEME = re.compile(r"\s*+(?:(?:bearer|basic|token)\s++)?+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -84,3 +94,78 @@ def _of_remote(server: RemoteParams) -> Iterator[LiteralSecret]:
 def _token(value: str) -> str:
     """Returns the token after the scheme in `Bearer …`."""
     return (value.split() or [""])[-1]
+
+
+def hide_literals(server_name: str, server_params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns valid parameters with placeholders for possible secrets, and the values of these placeholders.
+
+    All values of variables, headers and a URL's query count, except usual settings; of arguments and the rest of the
+    URL, what `literal_secrets` recognizes.
+    """
+    hiding = _Hiding(server_name, {*variables(server_params)})
+    hidden = {**server_params}
+    for key, prefix in (("env", ""), ("headers", f"{server_name}_")):
+        if key in hidden:
+            hidden[key] = {name: hiding.value(name, value, prefix) for name, value in hidden[key].items()}
+    if "args" in hidden:
+        hidden["args"] = [hiding.argument(*each) for each in pairwise(["", *hidden["args"]])]
+    if "url" in hidden:
+        hidden["url"] = hiding.url(hidden["url"])
+    return hidden, hiding.values
+
+
+class _Hiding:
+    """Replaces literals in one server's parameters."""
+
+    def __init__(self, server_name: str, taken: set[str]):
+        self._server_name = server_name
+        self._taken = taken
+        #: The hidden values by the names of their placeholders.
+        self.values: dict[str, str] = {}
+
+    def value(self, name: str, value: str, prefix: str = "") -> str:
+        """Returns the value of a variable or header with placeholders, unless it is a usual setting."""
+        is_setting = _SETTING.fullmatch(value.strip()) and not is_secret_name(name)
+        return value if is_setting else self.hide(f"{prefix}{name}", value)
+
+    def hide(self, name: str, text: str) -> str:
+        """Returns a text with placeholders for everything in it that is neither one already nor `Bearer`."""
+
+        def change(part: str) -> str:
+            text = _SCHEME.sub("", part, count=1)
+            value = text.rstrip()
+            scheme, end = part.removesuffix(text), text.removeprefix(value)
+            return f"{scheme}${{{self._named(name, value)}}}{end}" if value else part
+
+        return map_literals(text, change)
+
+    def argument(self, before: str, argument: str) -> str:
+        """Returns an argument with a placeholder for a secret at its end; `before` may name it."""
+        if (mark := _NAMING.get(before)) is not None and mark in argument:
+            name, _, value = argument.partition(mark)
+            return f"{name}{mark}{self.value(name, value)}"
+        for secret in literal_secrets(StdioParams(command="", args=[before, argument])):
+            if argument.endswith(secret.value) and secret.value != before:
+                name = f"{self._server_name}_{secret.name}"
+                return argument.removesuffix(secret.value) + self.hide(name, secret.value)
+        return argument
+
+    def url(self, url: str) -> str:
+        """Returns a URL with placeholders for its password, its query's values, and segments that look like keys."""
+        parts, name = urlsplit(url), self._server_name
+        user, at, host = parts.netloc.rpartition("@")
+        account, colon, password = user.partition(":")
+        if at:
+            user = f"{account}:{self.hide(f'{name}_password', password)}" if colon else self.hide(name, account)
+        path = [self.hide(f"{name}_key", each) if looks_secret(each) else each for each in parts.path.split("/")]
+        fields = [field.partition("=") for field in parts.query.split("&")]
+        query = "&".join(f"{field}{mark}{self.hide(f'{name}_{field}', value)}" for field, mark, value in fields)
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", path="/".join(path), query=query))
+
+    def _named(self, name: str, value: str) -> str:
+        """Returns a variable name for a value: `name` as far as it is valid and not taken."""
+        name = variable_name(name)
+        name = next(each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in self._taken)
+        self._taken.add(name)
+        self.values[name] = value
+        return name

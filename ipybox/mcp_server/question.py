@@ -146,6 +146,20 @@ class Question:
         return hints
 
 
+#: The choice of the form about an MCP server.
+ADD = "add and start it"
+
+
+def server_form(name: str, file: Path, command_line: str) -> ElicitRequestFormParams:
+    """Returns the form that asks whether to add a server from the configuration of one of the user's MCP clients."""
+    width = COLUMNS - len(BAR)
+    command = cut_columns(printable(command_line), 2 * (width - 1))  # a wide character may leave a column empty
+    title = cut_columns(f"Add the MCP server {quoted_name(name)} to this workspace?", COLUMNS)
+    lines = [title, f"{BAR}{cut_columns(_place(file), width)}", *_wrapped(f"{BAR}{command}", 2)]
+    schema = {"type": "object", "properties": {FIELD: {"type": "string", "title": "Add", "enum": [ADD]}}}
+    return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema | {"required": [FIELD]})
+
+
 def rules_option() -> str:
     """Returns the option that sets a rules file: the plugin's in Claude Code, otherwise ipybox's."""
     if "CLAUDE_PLUGIN_ROOT" in os.environ:  # https://code.claude.com/docs/en/plugins-reference

@@ -27,16 +27,15 @@ from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import ToolResultBuilder, failure_result
 from ipybox.mcp_server.services import WorkspaceServices
+from ipybox.mcp_server.user_servers import UserServers
 from ipybox.support.errors import IpyboxError
+from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
     from ipybox.mcp_apigen import ToolModules
     from ipybox.mcp_server.agreement import Agreements
-
-#: The workspace directory for generated tool APIs.
-TOOLS_DIR = "mcptools"
 
 #: Tool metadata for Claude Code. Without it, Claude Code defers tools behind a search, which headless runs don't wait
 #: for, and writes results over 50,000 characters to a file, without their images. The agent sets the limit with
@@ -59,6 +58,7 @@ class ToolHandlers:
         self._services = services
         self._registrations = RemoteServerRegistrar()
         self._agreements: Agreements | None = None
+        self._user_servers = UserServers(services.config)
         outputs = OutputStore(services.config.workspace)
         self._results = ToolResultBuilder(outputs, images)
         self._resources = resources
@@ -84,7 +84,9 @@ class ToolHandlers:
             dict[str, Any],
             Field(
                 description='{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
-                "${VAR} is replaced by a variable from ipybox's environment or the workspace's .env file"
+                "${VAR} is replaced by a variable from ipybox's environment or the workspace's .env file. "
+                "Omit it to use the user's own server of this name",
+                default_factory=dict,
             ),
         ],
         *,
@@ -100,11 +102,16 @@ class ToolHandlers:
         services, config = self._services, self._services.config
         try:
             async with progress_of(context) as progress:
+                if not server_params:
+                    found = await self._user_servers.find(server_name, context)
+                    if isinstance(found, InputRequiredResult):
+                        return found
+                    server_name, server_params = found.package, found.params
                 generate = partial(
                     generate_mcp_sources,
                     server_name,
                     server_params,
-                    config.workspace / TOOLS_DIR,
+                    config.workspace / MCPTOOLS,
                     places=config.writable_places,
                     variables=config.placeholder_values(),
                     audit=services.opened_audit(),
@@ -122,7 +129,7 @@ class ToolHandlers:
             return failure_result(exc)
         if isinstance(split, InputRequiredResult):
             return split
-        return _success("\n".join([*split, *_registered(modules, f"{TOOLS_DIR}/{modules.server_name}")]))
+        return _success("\n".join([*split, *_registered(modules, f"{MCPTOOLS}/{modules.server_name}")]))
 
     async def execute_ipython_cell(
         self,

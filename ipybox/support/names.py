@@ -15,6 +15,9 @@ from typing import Final
 #: The ipybox directory of the workspace, which only the host writes.
 STATE_DIR: Final = ".ipybox"
 
+#: The directory of the workspace for generated tool APIs.
+MCPTOOLS: Final = "mcptools"
+
 #: Files of the workspace that hold secrets.
 SECRET_FILES: Final = (
     *("**/.env*", "**/.npmrc", "**/.netrc", "**/.pypirc", "**/.git-credentials"),

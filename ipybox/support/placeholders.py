@@ -43,6 +43,17 @@ def substitute(value: Any, env: Mapping[str, str]) -> Any:
     return _replaced(value, lambda match: env[match[1]])
 
 
+def variable_name(text: str) -> str:
+    """Returns a valid name for a variable, in upper case, that resembles a text."""
+    return re.sub(r"[\W_]+|^(?=\d)", "_", text, flags=re.ASCII).rstrip("_").upper() or "_"
+
+
+def map_literals(text: str, change: Callable[[str], str]) -> str:
+    """Returns a text with `change` applied to each part that is not a placeholder."""
+    parts = _PLACEHOLDER.split(text)
+    return "".join(f"${{{part}}}" if index % 2 else change(part) for index, part in enumerate(parts))
+
+
 def _replaced(value: Any, replacement: Callable[[re.Match[str]], str]) -> Any:
     if isinstance(value, str):
         return _PLACEHOLDER.sub(replacement, value)

@@ -86,12 +86,13 @@ def scratch_root() -> Path:
 
 def workspace_state_dir(workspace: Path) -> Path:
     """Returns the directory for the state of one workspace; creates it if it does not exist."""
-    directory = _state_path(workspace.resolve())
+    directory = workspace_state_path(workspace.resolve())
     make_directory(directory)
     return directory
 
 
-def _state_path(workspace: Path) -> Path:
+def workspace_state_path(workspace: Path) -> Path:
+    """Returns the same path without creating the directory; `workspace` is a path without links."""
     return state_dir() / "workspaces" / hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]
 
 
@@ -103,7 +104,8 @@ def record_confined_code(directory: Path) -> None:
 def had_confined_code(path: Path) -> bool:
     """Returns whether code ever ran confined to a directory that a path lies in, or leads to."""
     paths = Path(os.path.abspath(path)), Path(real_path(path))
-    return any((_state_path(each) / _CONFINED).exists() for spelled in paths for each in (spelled, *spelled.parents))
+    places = {each for spelled in paths for each in (spelled, *spelled.parents)}
+    return any((workspace_state_path(place) / _CONFINED).exists() for place in places)
 
 
 def make_ipybox_dir(workspace: Path) -> None:

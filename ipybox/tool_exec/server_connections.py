@@ -28,6 +28,7 @@ from ipybox.support.errors import (
     MCPSessionExpired,
     MissingVariableError,
 )
+from ipybox.workspace.imported_secrets import ImportedSecrets
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.protocol import RunRequest
@@ -89,7 +90,9 @@ class ServerConnections:
         key = json.dumps(server_params, sort_keys=True)
         session = self._sessions.get(server_name)
         if session is None or session.key != key or session.ended:
-            session = _ServerConnection(server_name, key, partial(self._connect, server_params), predecessor=session)
+            session = _ServerConnection(
+                server_name, key, partial(self._connect, server_name, server_params), predecessor=session
+            )
             self._sessions[server_name] = session
         return session
 
@@ -224,10 +227,16 @@ def _hashes(tools: "ToolList") -> dict[str, str | None]:
 
 
 async def _connect(
-    read_variables: Callable[[], Mapping[str, str]], params: dict[str, Any], connect_timeout: float, **options: Any
+    read_variables: Callable[[], Mapping[str, str]],
+    name: str,
+    params: dict[str, Any],
+    connect_timeout: float,
+    places: "WritablePlaces | None",
 ) -> "MCPClient":
     # Not at startup, because the MCP SDK takes a second to import.
     module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client.client")
-    variables = await asyncio.to_thread(read_variables)
-    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, variables=variables, **options)
+    options: dict[str, Any] = {"variables": await asyncio.to_thread(read_variables), "places": places}
+    if places is not None:
+        options["secrets"] = await asyncio.to_thread(ImportedSecrets(places.workspace).of, name, params)
+    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, **options)
     return await client.__aenter__()

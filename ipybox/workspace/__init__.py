@@ -8,7 +8,7 @@ Read in this order:
     scan           names in the workspace to hide or protect; `git_config` finds credentials
     programs       programs that the host runs
     imports        modules that the host imports
-    registrations  the current registration of each server; `seal` ties tool calls to it
+    registrations  the current registration of each server; `seal` ties tool calls to it, `imported_secrets` its secrets
     env_file       `.env` as a plain mapping
     trust          files that a person trusts
 """

@@ -6,12 +6,11 @@ syntax is python-dotenv's, but reading takes linear time and bounded memory.
 """
 
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
+from ipybox.support.followed_file import FollowedFile
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.untrusted_paths import MAX_SETTINGS
@@ -48,24 +47,11 @@ _DOUBLE_QUOTED_ESCAPES = re.compile(r"""\\([\\'"abfnrtv])""")
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-class EnvFile:
-    """A workspace's `.env` file, which people may change at any time."""
+class EnvFile(FollowedFile):
+    """A workspace's `.env` file."""
 
     def __init__(self, workspace: Path):
-        self._workspace = workspace
-        self._status: tuple[int, ...] | None = None
-        self._values: Mapping[str, str] = {}
-
-    def read(self) -> Mapping[str, str]:
-        """Returns the file's variables, as the same object until the file changes."""
-        status = None
-        with suppress(OSError):
-            found = os.lstat(self._workspace / NAME)
-            status = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        if status != self._status:
-            self._values = read_env_file(self._workspace)
-            self._status = status
-        return self._values
+        super().__init__(workspace / NAME, lambda: read_env_file(workspace))
 
 
 def read_env_file(workspace: Path) -> dict[str, str]:
@@ -82,12 +68,17 @@ def read_env_file(workspace: Path) -> dict[str, str]:
     except OSError as exc:
         logger.warning("ignoring %s: %s", workspace / NAME, exc.strerror or exc)
         return {}
-    values, omitted = _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
+    values, omitted = parse_env_file(content)
     if omitted:
         logger.warning(
             "%s: %d values are omitted because together they exceed %d bytes", workspace / NAME, omitted, MAX_SETTINGS
         )
     return values
+
+
+def parse_env_file(content: bytes) -> tuple[dict[str, str], int]:
+    """Returns the variables in the content of a `.env` file, and the number of omitted values."""
+    return _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
 
 
 def _bindings(text: str) -> Iterator[tuple[str, str]]:

@@ -35,9 +35,12 @@ def run(*arguments: str, sent: bytes = b"", cwd: Path | None = None, **env: str)
     )
 
 
-def on_terminal(*arguments: str, columns: int = 80, environment: dict[str, str] | None = None) -> str:
+def on_terminal(
+    *arguments: str, columns: int = 80, environment: dict[str, str] | None = None, typed: bytes = b""
+) -> str:
     """Returns what a command writes to a terminal, which is also its stdin."""
     ours, theirs = pty.openpty()
+    os.write(ours, typed)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     env |= {"TERM": "xterm", **(environment or {})}

@@ -36,6 +36,7 @@ from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: i
 from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import http_client
 from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
+from ipybox.mcp_client.configs.servers import configured_servers
 from ipybox.mcp_client.messages import read_answer, validated
 from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.results.tool_result import drawn
@@ -49,6 +50,7 @@ from ipybox.sandbox.removal import size
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.support import bounded_json
 from ipybox.support.child import MAX_LENGTH
+from ipybox.support.jsonc import parse_jsonc
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.variables import EncodedVariable, decode
@@ -57,6 +59,7 @@ from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.git_config import configs_with_credentials
 from ipybox.workspace.scan import scan
 from ipybox.workspace.trust import read_untrusted
+from ipybox.workspace.writable import WritablePlaces
 from tests.fuzz_readers.reader import Make, Reader
 
 JSON = (
@@ -342,8 +345,20 @@ def logged(root: Path) -> None:
 
 
 READERS: dict[str, Reader] = {
+    "servers of other clients": Reader(
+        ["mcp_client/configs/servers"],
+        lambda root: configured_servers(root, WritablePlaces(root)),
+        (b"[mcp_servers.a]\n", b"a.", b"a=1\n", b'a="', b"'''", b"[", b"{", b"\n", b'command="${A:-"\n', b"$A"),
+        file(".codex/config.toml"),
+        largest=1 << 15,
+    ),
+    "JSON with comments": Reader(
+        ["support/jsonc"],
+        parse_jsonc,
+        (b'"', b"\\", b"/*", b"*/", b"//", b"\n", b"*", b"/", b",", b" ", b"]", b"}", b"[", b'{"a":', b"1"),
+    ),
     "env file": Reader(
-        ["workspace/env_file:read_env_file"],
+        ["workspace/env_file"],
         read_env_file,
         (
             b"A=",

@@ -9,7 +9,7 @@ APPLICATION = "what the application itself passes"
 
 TRUSTED = {
     "audit/log": OWN,
-    "audit/redaction": "`EnvFile.read`, which is in the table",
+    "audit/redaction": "`FollowedFile`, whose reader is in the table",
     "cli/approvals": "the user's own servers, over private sockets, and the user's terminal",
     "cli/check:_check": APPLICATION,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
@@ -90,6 +90,7 @@ TRUSTED = {
     "tool_exec/approval/request:ApprovalRequest.calls": "arguments that were parsed",
     "tool_exec/approval/server:ApprovalChannel._receive": "the application, by its token; a frame has at most 64 MiB",
     "tool_exec/function_tools": "arguments that were parsed, and results of the application",
+    "workspace/imported_secrets": OWN,
     "workspace/registrations": OWN,
     "workspace/seal:SealVerifier.pinned": OWN,
     "workspace/trust:TrustStore._stored": OWN,

@@ -23,6 +23,7 @@ class ToolModules(list[str]):
             reordering, for example of `required`, is not reported (`meaning_hash`).
         advice: Advice on the server's parameters, such as secrets in plain text, and on malformed tools.
         registration: The application's record of the tools, which also contains a person's agreement to them.
+        definition_chars: Characters of the tools' definitions as JSON, which other clients put into each request.
         kept: The hidden files that preserve edited generated files, and modules with a parser whose tool is gone, by
             their original names.
     """
@@ -52,6 +53,7 @@ class ToolModules(list[str]):
             # Without a hash, a tool counts as changed. So does a module that now belongs to another tool.
             same = [(record.meaning, old[name].meaning, name) for name, record in tools.items() if name in old]
             self.changed = tuple(name for said, said_before, name in same if said is None or said != said_before)
+        self.definition_chars = 0
         self.kept: dict[str, str] = {}
         self.advice: list[str] = []
 

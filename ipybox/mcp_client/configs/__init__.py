@@ -1,0 +1,1 @@
+"""Reads the MCP servers that other clients' configurations define, without starting any."""

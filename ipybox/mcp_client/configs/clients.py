@@ -1,0 +1,62 @@
+"""Where MCP clients keep their servers: `ipybox import` reads these files.
+
+https://code.claude.com/docs/en/mcp, https://modelcontextprotocol.io/docs/develop/connect-local-servers,
+https://cursor.com/docs/context/mcp, https://code.visualstudio.com/docs/copilot/reference/mcp-configuration,
+https://developers.openai.com/codex/mcp, https://geminicli.com/docs/tools/mcp-server,
+https://opencode.ai/docs/mcp-servers, https://zed.dev/docs/ai/mcp
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+#: `local` is the user's own, for one directory.
+Scope = Literal["user", "local", "project"]
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file in which a client keeps MCP servers: one of the user's, and one of the workspace's."""
+
+    client: str
+    #: `{…}` stands for a directory that `paths` knows.
+    user: str
+    workspace: str
+    #: The key of the servers, or the keys that lead to it, separated by dots.
+    key: str = "mcpServers"
+    #: The client's command that removes a server from the scope.
+    remove: str = ""
+
+    def paths(self, workspace: Path) -> dict[Path, Scope]:
+        """Returns the files with their scopes."""
+        config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        user = self.user.format(
+            claude=os.environ.get("CLAUDE_CONFIG_DIR") or "~",
+            codex=os.environ.get("CODEX_HOME") or "~/.codex",
+            config=config,
+            applications="~/Library/Application Support" if sys.platform == "darwin" else config,
+        )
+        found: dict[Path, Scope] = {workspace / self.workspace: "project"} if self.workspace else {}
+        found[Path(user).expanduser()] = "user"
+        return found
+
+
+_CLAUDE = "claude mcp remove {name} --scope {scope}"
+_GEMINI = "gemini mcp remove {name} --scope {scope}"
+
+FILES = (
+    ConfigFile("claude-code", "{claude}/.claude.json", ".mcp.json", remove=_CLAUDE),
+    ConfigFile("claude-desktop", "{applications}/Claude/claude_desktop_config.json", ""),
+    ConfigFile("cursor", "~/.cursor/mcp.json", ".cursor/mcp.json"),
+    ConfigFile("vscode", "{applications}/Code/User/mcp.json", ".vscode/mcp.json", "servers"),
+    ConfigFile("vscode", "{applications}/Code/User/settings.json", ".vscode/settings.json", "mcp.servers"),
+    ConfigFile("codex", "{codex}/config.toml", ".codex/config.toml", "mcp_servers", "codex mcp remove {name}"),
+    ConfigFile("gemini", "~/.gemini/settings.json", ".gemini/settings.json", remove=_GEMINI),
+    ConfigFile("opencode", "{config}/opencode/opencode.json", "opencode.json", "mcp"),
+    ConfigFile("opencode", "{config}/opencode/opencode.jsonc", "opencode.jsonc", "mcp"),
+    ConfigFile("zed", "{config}/zed/settings.json", ".zed/settings.json", "context_servers"),
+)
+
+CLIENTS = tuple(dict.fromkeys(file.client for file in FILES))
