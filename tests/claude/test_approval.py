@@ -174,6 +174,36 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
         screen.until("All answered.")
 
 
+@newest_client
+def test_thirty_reads_and_twelve_writes_take_one_answer(home: Home, workspace: Path, tmp_path: Path):
+    task = """
+from registered import scripted
+found = scripted.run_many("pid", [{}] * 30)
+done = scripted.run_many("echo", [{"to": "all", "text": f"issue {number}"} for number in range(12)])
+print(len(found), [reply["content"][0]["text"] for reply in done][-1])
+"""
+
+    def has_run(request: Request) -> list[Block]:
+        assert request.result == "30 issue 11"
+        return [text("All answered.")]
+
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules:\n- {effect: allow, tool: pid}\n")
+    given = options(workspace, "--approve", str(rules))
+    with (
+        serve([[tool("execute_ipython_cell", code=task)], has_run]) as api,
+        terminal(home, workspace, *given, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
+    ):
+        shown = "Code calls scripted.echo 12 times", 'to="all"', "+9 more", '#12 text="issue 11"'
+        screen.until("Shortened. Full text: ", *shown, "▸ not set", timeout=SESSION_TIMEOUT)
+        screen.type(RIGHT)
+        screen.until("❯ ◯ only these calls", "always for this server")
+        screen.type(ENTER)
+        screen.until("✔ Allow: only these calls", "❯ Accept")
+        screen.type_until_gone(ENTER, "❯ Accept")
+        screen.until("All answered.")
+
+
 @both_clients
 def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
     def has_failed(request: Request) -> list[Block]:
