@@ -5,7 +5,7 @@ a thread in the kernel, belongs to no cell.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ipybox.audit.records import (
     seconds_since,
     utc_now,
 )
+from ipybox.guest.tools.protocol import RunRequest
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -138,24 +139,23 @@ class SessionRecorder:
     @asynccontextmanager
     async def tool_call(
         self,
-        server_name: str,
-        tool_name: str,
-        arguments: Mapping[str, Any],
-        server_params: Mapping[str, Any],
+        called: RunRequest,
+        may_write: Callable[[RunRequest], bool],
         *,
         large: bool = False,
         batch_id: str | None = None,
     ) -> AsyncGenerator[ToolCallRecord]:
         """Records the tool call that is made in the context, whatever its outcome; its span is current there.
 
-        `large` arguments are processed in a thread. `batch_id` is the same for all calls of a batch.
+        `large` arguments are processed in a thread. `batch_id` is the same for all calls of a batch. `may_write`
+        returns whether the call may change something; it is called only if the cell fails.
         """
-        call = ToolCallRecord(self._ids, server_name, tool_name, self._cell)
+        call = ToolCallRecord(self._ids, called, may_write, self._cell)
         try:
             with nullcontext() if call.span is None else tracing.current(call.span):
                 if self._audit is not None:
-                    self._audit.add_placeholder_secrets(server_params)
-                described = server_name, tool_name, arguments
+                    self._audit.add_placeholder_secrets(called["server_params"])
+                described = called["server_name"], called["tool_name"], called["tool_args"]
                 fields = await asyncio.to_thread(self._described, *described) if large else self._described(*described)
                 call.described = {"tool_call_id": call.id, **({"batch_id": batch_id} if batch_id else {}), **fields}
                 yield call

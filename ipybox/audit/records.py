@@ -7,9 +7,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipybox.audit import tracing
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.effects import CallState, CallTally
 from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
@@ -115,29 +117,28 @@ class ToolCallRecord:
     def __init__(
         self,
         session: Mapping[str, str | None],
-        server_name: str,
-        tool_name: str,
+        call: RunRequest,
+        may_write: Callable[[RunRequest], bool],
         cell: ExecutionRecord | None,
     ):
         self.id = new_id()
         self.cell = cell
-        self.server_name, self.tool_name = server_name, tool_name
+        self.server_name, self.tool_name = call["server_name"], call["tool_name"]
+        self.may_write = partial(may_write, {**call, "tool_args": {}})  # without arguments, because it is kept
         self.outcome: Outcome = "ok"
         #: How far it has come, and its state if it succeeds.
         self.state: CallState = "not started"
         self.success: CallState = "done"
-        #: Whether it may change something, asked only if its cell fails.
-        self.may_write: Callable[[], bool] = lambda: True
         self.error: str | None = None
         #: The fields that describe it: names and arguments.
         self.described: dict[str, Any] = {}
         self._error_type: str | None = None
-        name = tool_name[:MAX_NAME]
+        name = self.tool_name[:MAX_NAME]
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": name,
             "gen_ai.tool.call.id": self.id,
-            "ipybox.server.name": server_name[:MAX_NAME],
+            "ipybox.server.name": self.server_name[:MAX_NAME],
         }
         self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
         #: The fields that identify it in events.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionResult
-from ipybox.support.deadline import Deadline, DeadlineLock
+from ipybox.kernel_mgr.output_collector import OutputCollector
+from ipybox.support.deadline import CANCELLED, Deadline, DeadlineLock
 from ipybox.support.effects import summary
 from ipybox.support.errors import (
     CodeExecutionError,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
     from ipybox.audit.records import ExecutionRecord
     from ipybox.kernel_mgr.client import KernelClient
-    from ipybox.kernel_mgr.output_collector import OutputListener
     from ipybox.kernel_mgr.variables import Inputs
     from ipybox.tool_exec.approval.approvals import Approvals
     from ipybox.tool_exec.approval.request import ApprovalCallback
@@ -33,8 +33,6 @@ STATE_LOST = (
 )
 
 NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} s (session_idle_timeout)."
-
-CANCELLED = "the execution was cancelled"
 
 #: The end of a cell whose caller receives no error; the next result says what it called.
 CANCELLATION = "the last cell was cancelled"
@@ -51,7 +49,7 @@ class Cell:
         code: The code.
         deadline: When the execution is interrupted.
         approver: Asked about each tool call that no policy decides on.
-        on_output: Called with each output, as it arrives.
+        outputs: Collects its output.
         inputs: Variables to set before the code runs.
         reported: The session's notices in the result, kept in case the consumer stops before it receives them.
     """
@@ -59,7 +57,7 @@ class Cell:
     code: str
     deadline: Deadline
     approver: "ApprovalCallback"
-    on_output: "OutputListener | None" = None
+    outputs: OutputCollector = field(default_factory=OutputCollector)
     inputs: "Inputs | None" = None
     reported: list[str] = field(default_factory=list[str])
 
@@ -102,6 +100,8 @@ class CellRunner:
         self._kernel_id = ""
         #: The id of the kernel whose end an error explained, or ipybox caused.
         self._explained_id = ""
+        #: The tasks of started cells, in order, with their deadlines.
+        self.started: dict[asyncio.Task[CodeExecutionResult], Deadline] = {}
         #: The deadline of the running cell.
         self._deadline: Deadline | None = None
 
@@ -117,11 +117,11 @@ class CellRunner:
             self._kernel.notices.append(f"{STATE_LOST} {NOT_USED.format(seconds=seconds)}")
 
     def cancel(self) -> bool:
-        """Interrupts the running cell, and returns whether there was one."""
-        if self._deadline is None:
-            return False
-        self._deadline.expire(CANCELLED)
-        return True
+        """Interrupts the running cell, or the next one, and returns whether there was one."""
+        deadline = self._deadline or next(iter(self.started.values()), None)
+        if deadline is not None:
+            deadline.cancel()
+        return deadline is not None
 
     async def run(self, cell: Cell) -> CodeExecutionResult:
         """Runs a cell when its turn comes, and returns its result; raises as `CodeExecutor.execute`."""
@@ -147,16 +147,12 @@ class CellRunner:
                 except ExecutionTimeoutError as exc:
                     self._explained_id = self._kernel_id
                     self._kernel.check_running()
-                    error = ExecutionCancelledError if cell.deadline.reason is CANCELLED else ExecutionTimeoutError
+                    error = ExecutionCancelledError if cell.deadline.cancelled else ExecutionTimeoutError
                     calls = record.calls.counts()
                     output = await self._with_notices(exc.output, cell, before=summary(calls))
                     record.lost_state = self._expect_restarted_kernel(cell)
                     output = replace(output, kernel_restarted=record.lost_state or output.kernel_restarted)
                     raise error(str(exc), output, calls=calls) from None
-                except TimeoutError as exc:
-                    if cell.deadline.reason is not CANCELLED:
-                        raise
-                    raise ExecutionCancelledError(str(exc)) from None
                 finally:
                     self._deadline = None
 
@@ -178,10 +174,6 @@ class CellRunner:
             except ExecutionError as exc:
                 self._kernel.check_running()
                 raise CodeExecutionError(await self._describe(exc), raised=exc.raised) from None
-            except TimeoutError as exc:
-                if deadline.reason is not CANCELLED:
-                    raise
-                raise ExecutionCancelledError(str(exc)) from None
             finally:
                 self._deadline = None
         return await asyncio.to_thread(value_in, reply, name)
@@ -201,7 +193,7 @@ class CellRunner:
             self._kernel.expected_kernel_id = client.kernel_id
         async with self._approvals.cell(cell.approver):
             with self._kernel.gateway.measure_cell(self._kernel_id, cell.deadline.expire):
-                output = await client.run(cell.code, cell.deadline, cell.on_output, cell.inputs)
+                output = await client.run(cell.code, cell.deadline, cell.outputs, cell.inputs)
         result = replace(await self._with_notices(output, cell), cell=record.executed)
         record.succeed(result)
         return result
@@ -264,9 +256,9 @@ class CellRunner:
         except TimeoutError:
             waits_for = self._kernel.waits_for
             suffix = f": it is waiting for {waits_for}" if waits_for else ""
-            if deadline.reason is CANCELLED:
+            if deadline.cancelled:
                 self._kernel.withdraw()  # but after a timeout, the next cell may still use the node
             raise deadline.not_started(f"the cell never started because the kernel was not ready{suffix}") from None
-        if deadline.reason is CANCELLED:
-            raise TimeoutError(f"{CANCELLED} before the cell started")
+        if deadline.cancelled:
+            raise ExecutionCancelledError(f"{CANCELLED} before the cell started")
         return client

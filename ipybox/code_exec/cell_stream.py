@@ -11,6 +11,7 @@ from ipybox.code_exec.cell_runner import Cell, CellRunner, encode_inputs
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.kernel_mgr.display_forms import text_of
+from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline
 from ipybox.support.outputs import Clear, Display, Stream
@@ -44,7 +45,8 @@ async def stream_cell(
     deadline = Deadline(timeout)
     inputs = await encode_inputs(variables, env)
     approver = accepts_batches(offer) if batches else offer
-    cell = Cell(code, deadline, approver, events.put_or_drop if chunks else None, inputs)
+    outputs = OutputCollector(events.put_or_drop if chunks else None)
+    cell = Cell(code, deadline, approver, outputs, inputs)
 
     async def run() -> None:
         events.put(await runner.run(cell))

@@ -18,6 +18,7 @@ from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.code_exec.running_cell import RunningCell
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.support.deadline import Deadline
 from ipybox.support.errors import CodeExecutionError
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
+
+#: Seconds that a stopped executor waits for its cells to end.
+END_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,8 @@ class CodeExecutor:
     async def stop(self) -> None:
         """Stops everything that was started; code that is being executed fails. Stopping twice does nothing."""
         await self._kernel.stop()
+        if self._runner.started:  # they are failing
+            await asyncio.wait(self._runner.started, timeout=END_TIMEOUT)
         with suppress(ValueError):  # it was not started
             self._started.remove(self)
 
@@ -264,10 +270,26 @@ class CodeExecutor:
             ValueError: If the timeout is not positive, or a name in `variables` or `env` is invalid.
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
+        started = await self.start_cell(code, timeout, approver=approver, variables=variables, env=env)
+        return await started.task
+
+    async def start_cell(
+        self,
+        code: str,
+        timeout: float | None = 120,
+        *,
+        approver: "ApprovalCallback | None" = None,
+        variables: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> RunningCell:
+        """Starts to execute code, and returns the cell, which runs on while nothing waits for it.
+
+        Arguments and errors are those of `execute`; errors of the execution are raised by `RunningCell.wait`.
+        """
         self._kernel.check_running()
         deadline = Deadline(timeout)
         inputs = await encode_inputs(variables, env)
-        return await self.run(Cell(code, deadline, approver or self.default_approver, inputs=inputs))
+        return RunningCell(Cell(code, deadline, approver or self.default_approver, inputs=inputs), self._runner)
 
     def stream(
         self,

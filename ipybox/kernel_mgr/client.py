@@ -18,7 +18,7 @@ from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.late_output import LateOutput
-from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputListener
+from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputCollector
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel, is_shortage
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock, check_seconds
@@ -214,7 +214,7 @@ class KernelClient:
                 items.put_or_drop(text, len(text))
 
         async def run() -> None:
-            items.put(await self.run(code, deadline, offer))
+            items.put(await self.run(code, deadline, OutputCollector(offer)))
 
         async with self._turn.hold(deadline), aclosing(items.produced_by(run())) as produced:
             async for item in produced:
@@ -224,7 +224,7 @@ class KernelClient:
         self,
         code: str,
         deadline: Deadline,
-        on_output: OutputListener | None = None,
+        outputs: OutputCollector | None = None,
         inputs: "Inputs | None" = None,
     ) -> ExecutionResult:
         """Executes code like `execute`, but does not wait for its turn: the caller must run one execution at a time.
@@ -232,9 +232,10 @@ class KernelClient:
         If the caller is cancelled, the kernel is interrupted first.
 
         Args:
+            outputs: Collects the output.
             inputs: What to set before the code runs. If that fails, a `VariableError` is raised, and no code runs.
         """
-        execution = Execution(on_output)
+        execution = Execution(outputs)
         request = messages.execute_request(code, **(inputs.fields() if inputs else {}))
         self._late.begin_cell(execution.outputs)
         try:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ipybox.guest.protocol import VARIABLE_ERROR
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.output_collector import OutputCollector, OutputListener
+from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.kernel_mgr.plain_text import plain
 from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
 from ipybox.support.outputs import ExecutionOutput
@@ -22,8 +22,8 @@ class Execution:
     `KernelChannels` passes its messages to it; `KernelClient` waits for its end.
     """
 
-    def __init__(self, on_output: OutputListener | None = None):
-        self.outputs = OutputCollector(on_output)
+    def __init__(self, outputs: OutputCollector | None = None):
+        self.outputs = outputs or OutputCollector()
         #: The id of the `execute_request`.
         self.msg_id = ""
         #: Set when the kernel has started running the code, or never will. Earlier interrupts have no effect.

@@ -1,15 +1,13 @@
 """Approval of tool calls by an MCP client's user, through elicitation; `ipybox.mcp_server.question` builds the forms.
 
-Depending on the MCP revision, a form is sent during the cell's request or ends it (`detached`). The cell keeps running.
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
 import asyncio
 import logging
-import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,18 +16,13 @@ from weakref import WeakValueDictionary
 
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ValidationError
 
 from ipybox.audit.redaction import Redactor, shortened
-from ipybox.code_exec.cell_runner import Cell
-from ipybox.code_exec.executor import CodeExecutionResult, CodeExecutor
 from ipybox.mcp_server.approval_desk import ApprovalDesk
-from ipybox.mcp_server.detached import DetachedTask
-from ipybox.mcp_server.progress import Progress
 from ipybox.mcp_server.question import Question, name_of, rules_option, whole_call
-from ipybox.support.deadline import Deadline
-from ipybox.support.errors import CodeExecutionError, SandboxError
+from ipybox.support.errors import SandboxError
 from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private
 from ipybox.support.scratch import ScratchDirectory
@@ -44,20 +37,18 @@ READING_TIME = 0.5
 
 logger = logging.getLogger(__name__)
 
-#: The key of a request's form; there is one at a time.
-APPROVAL = "approval"
-
 #: Sends a form to the client and returns the user's answer.
 Ask = Callable[[ElicitRequestFormParams], Awaitable[ElicitResult]]
 
 #: An MCP server and one of its tools.
 _Tool = tuple[str, str]
 
-_Cell = DetachedTask[ElicitRequestFormParams, CodeExecutionResult]
+#: Holds a lock.
+Turn = Callable[[asyncio.Lock], AbstractAsyncContextManager[None]]
 
 
 class ElicitationApprover:
-    """Runs cells; a policy decides on their tool calls, or the client's user if the policy says so.
+    """Creates what decides on the tool calls of cells: a policy, or the client's user if the policy says so.
 
     Each client shows one form at a time, because an answer may make others unnecessary. If the client answers itself,
     for example by a hook, the answer applies only to that call and is recorded as the client's. The policy stores
@@ -72,70 +63,21 @@ class ElicitationApprover:
         #: A notice about an expired form, until the next form shows it.
         self.withdrawn: str | None = None
         self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
-        #: Cells waiting for their clients to repeat the request with an answer.
-        self._waiting: dict[str, _Cell] = {}
-
-    async def run(
-        self, executor: CodeExecutor, code: str, timeout: float, progress: Progress | None, context: Context[Any, Any]
-    ) -> CodeExecutionResult | InputRequiredResult:
-        """Executes a cell, or resumes the one whose form the request answers; returns its result or next form.
-
-        Reports progress to the request that started the cell. Raises what `CodeExecutor.execute` raises, and a
-        CodeExecutionError if the cell to resume does not exist.
-        """
-        # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
-        client = None if context.headers is None else context.headers.get("mcp-session-id", object())
-
-        async def execute(ask: Ask | None) -> CodeExecutionResult:
-            tell, on_output = (None, None) if progress is None else (progress.note, progress.note_output)
-            approver = self.cell(ask, client, seconds=timeout, tell=tell)
-            return await executor.run(Cell(code, Deadline(timeout), approver.decide, on_output))
-
-        ask = form_sender(context)
-        if ask is None or context.session.can_send_request:
-            return await execute(ask)
-        if context.request_state is None:
-            self._waiting = {state: cell for state, cell in self._waiting.items() if not cell.task.done()}
-            return await self._next(DetachedTask(execute))
-        cell = self._waiting.pop(context.request_state, None)
-        if cell is None:
-            raise CodeExecutionError("the cell that asked this question has finished")
-        answer = (context.input_responses or {}).get(APPROVAL)
-        cell.answer(answer if isinstance(answer, ElicitResult) else ElicitResult(action="cancel"))
-        return await self._next(cell)
-
-    async def aclose(self) -> None:
-        """Cancels cells that wait for answers."""
-        for cell in self._waiting.values():
-            await cell.cancel()
 
     def cell(
         self,
         ask: Ask | None,
         client: object = None,
         *,
-        seconds: float | None = None,
-        tell: Callable[[str], None] | None = None,
+        turn: Turn = lambda lock: lock,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> "CellApprover":
-        """Returns the approver for the calls of one cell, which ends within `seconds`.
+        """Returns the approver for the calls of one cell.
 
         `ask` shows the user a form; None if the client can't. `client` identifies the client as far as the transport
-        allows. `tell` shows the user a line.
+        allows. `turn` holds the client's lock while a form can be shown. `tell` shows the user a line.
         """
-        end = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), end, tell or (lambda _: None))
-
-    async def _next(self, cell: _Cell) -> CodeExecutionResult | InputRequiredResult:
-        try:
-            form = await cell.next_form()
-        except asyncio.CancelledError:
-            await cell.cancel()
-            raise
-        if form is None:
-            return cell.task.result()
-        state = uuid.uuid4().hex
-        self._waiting[state] = cell
-        return InputRequiredResult(input_requests={APPROVAL: ElicitRequest(params=form)}, request_state=state)
+        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), turn, tell)
 
 
 class _Client:
@@ -160,8 +102,7 @@ class CellApprover:
     _approver: ElicitationApprover
     _ask: Ask | None
     _client: _Client
-    #: The cell's deadline, in the event loop's time.
-    _end: float | None
+    _turn: Turn
     _tell: Callable[[str], None]
     _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])
     #: Requests that no form has settled, by tool.
@@ -192,13 +133,15 @@ class CellApprover:
         try:
             if not self._client.answers_itself and request.kind == "tool":
                 await asyncio.sleep(COLLECTING_TIME)
-            async with self._client.turn:  # a form does not expire before the user sees it
+            async with self._turn(self._client.turn):  # a form does not expire before the user sees it
                 while request.state == "pending" and waiting.refusal is None:
                     # A client that answers itself, such as by a hook, decides on each by itself.
                     alone = self._client.answers_itself or request.kind == "shell"
                     together = [waiting] if alone else [each for each in of_tool if each.request.state == "pending"]
                     await self._settle(together, self._ask)
             return waiting.refusal
+        except TimeoutError:  # there was no request to show a form
+            return "nobody", _UNANSWERED
         finally:
             of_tool.remove(waiting)
 
@@ -208,7 +151,7 @@ class CellApprover:
         try:
             refusal = await self._decide([each.request for each in waiting], ask)
         except TimeoutError:
-            refusal = "nobody", "the user didn't answer the question before it expired"
+            refusal = "nobody", _UNANSWERED
         except (MCPError, ValidationError) as exc:
             refusal = "nobody", f"the client failed to ask its user: {printable(str(exc))}"
         for each in waiting:
@@ -289,10 +232,7 @@ class CellApprover:
             raise
 
     def _seconds(self) -> float | None:
-        if self._approver.desk.watched:
-            return None
-        left = None if self._end is None else max(0.0, self._end - asyncio.get_running_loop().time())
-        return min((seconds for seconds in (self._approver.timeout, left) if seconds is not None), default=None)
+        return None if self._approver.desk.watched else self._approver.timeout
 
 
 def form_sender(context: Context[Any, Any]) -> Ask | None:
@@ -325,6 +265,7 @@ def _call_file(text: str | None) -> Generator[Path | None]:
 
 
 _DECLINED = "the user declined it"
+_UNANSWERED = "the user didn't answer the question before it expired"
 _DISMISSED = "the question was dismissed without an answer"
 
 #: Text for the agent, between the reason why no person was asked and the name of the user's option.

@@ -214,9 +214,6 @@ class KernelSessions:
         executor = session.executor
         if session.users or self._sessions.get(name) is not session or executor is None:
             return
-        if executor.status.busy:  # between two requests, a cell is waiting for its user to decide on a tool call
-            self._release(name, session)
-            return
         assert self._idle_timeout is not None
         logger.info("stopping session %s: it was idle for %g s", name, self._idle_timeout)
         del self._sessions[name]

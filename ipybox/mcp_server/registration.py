@@ -77,15 +77,13 @@ class RemoteServerRegistrar:
             await task.cancel()
 
 
-def _generate(
-    generate: Callable[..., Awaitable["ToolModules"]], ask: Callable[[ElicitRequestURLParams], object]
-) -> Awaitable["ToolModules"]:
+async def _generate(generate: Callable[..., Awaitable["ToolModules"]], task: _Registration) -> "ToolModules":
     async def sign_in(url: str) -> None:
         message = "Sign in to the MCP server that is being registered"
         # Doesn't await the answer: the sign-in may succeed without it.
-        ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
+        task.ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
 
-    return generate(sign_in=sign_in)
+    return await generate(sign_in=sign_in)
 
 
 async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:

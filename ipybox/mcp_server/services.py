@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
+from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.mcp_server import Approval, AuditOption
 from ipybox.mcp_server.approval_desk import ApprovalDesk
 from ipybox.mcp_server.attach_socket import AttachSocket
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 
     from ipybox.audit.audit import AuditLog
     from ipybox.audit.records import SessionObserver
-    from ipybox.code_exec.executor import CodeExecutionResult
     from ipybox.kernel_mgr.packages import PackageInstaller
     from ipybox.kernel_mgr.transfer.file_transfer import Download
     from ipybox.mcp_server.approver import ElicitationApprover
+    from ipybox.mcp_server.cell_requests import CellRequests
     from ipybox.mcp_server.progress import Progress
+    from ipybox.support.outputs import ExecutionOutput
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
 #: Time limit in seconds for an MCP server's first start, when launchers such as npx and uvx may download it.
@@ -61,7 +63,9 @@ class WorkspaceServices:
         self.observer: SessionObserver | None = None
         self._desk = ApprovalDesk(config.workspace)
         self._attach_socket = AttachSocket(config.workspace, self.sessions, self._desk)
-        #: Runs cells whose tool calls may need the user's answer; created with the policy, before any cell runs.
+        #: Runs cells that can outlast their request.
+        self._cells: CellRequests | None = None
+        #: Decides on tool calls that may need the user's answer; created with the policy, before any cell runs.
         self._approver: ElicitationApprover | None = None
         self._approve = approve
         self._audit: AuditLog | None = None
@@ -89,26 +93,40 @@ class WorkspaceServices:
 
     async def aclose(self) -> None:
         """Stops all sessions and their processes."""
-        if self._approver is not None:
-            await self._approver.aclose()
+        if self._cells is not None:
+            await self._cells.aclose()
         await self._attach_socket.aclose()
         await self.sessions.stop()
         if self._audit is not None:
             await asyncio.to_thread(self._audit.close)
 
     async def run_cell(
-        self, session: str, code: str, timeout: float, progress: "Progress | None", context: "Context[Any, Any]"
-    ) -> "CodeExecutionResult | InputRequiredResult":
+        self,
+        session: str,
+        code: str,
+        timeout: float,
+        wait: float | None,
+        progress: "Progress | None",
+        context: "Context[Any, Any]",
+    ) -> "ExecutionOutput | InputRequiredResult":
         """Executes a cell in a session; returns its result, or a form for the user about one of its tool calls.
 
+        A cell that runs longer than `wait` seconds returns its output so far; empty code continues to wait for it.
         Raises what `KernelSessions.use` and `CodeExecutor.execute` raise.
         """
-        async with self.sessions.use(session) as executor:
-            if self._approve == "auto":
-                cell = Cell(code, Deadline(timeout), accept_call, None if progress is None else progress.note_output)
-                return await executor.run(cell)
-            assert self._approver is not None
-            return await self._approver.run(executor, code, timeout, progress, context)
+        if self._cells is None and self._approve == "auto" and wait is None:
+            async with self.sessions.use(session) as executor:
+                outputs = OutputCollector(None if progress is None else progress.note_output)
+                return await executor.run(Cell(code, Deadline(timeout), accept_call, outputs))
+        if self._cells is None:
+            from ipybox.mcp_server.cell_requests import CellRequests
+
+            self._cells = CellRequests(self.sessions, lambda: self._approver)
+        return await self._cells.run(session, code, timeout, wait, progress, context)
+
+    async def reset(self, session: str) -> None:
+        """Resets a session, and ends a cell that outlasted its request; raises as `KernelSessions.reset`."""
+        await (self._cells or self.sessions).reset(session)
 
     async def read_from_node(self, path: str) -> "Download | None":
         """Returns a file from the first session whose node has it; None if cells run in the workspace, or none run."""

@@ -16,6 +16,7 @@ from mcp.server.context import CallNext, ServerRequestContext
 from mcp.server.mcpserver import server as sdk_server
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from ipybox.mcp_server import Images, Instructions
 from ipybox.mcp_server.client_traits import ClientTraits, announced, traits_of
@@ -139,6 +140,10 @@ class ToolHandlers:
             int, Field(description="Longer output is truncated, and saved in full to a file", ge=0)
         ] = 5000,
         session: Annotated[str, Field(description="One kernel per name; kernels run in parallel")] = DEFAULT_SESSION,
+        wait: Annotated[
+            Annotated[float, Field(ge=0)] | SkipJsonSchema[None],
+            Field(description="Return after this many seconds; empty code waits for the rest"),
+        ] = None,
         *,
         context: mcpserver.Context[Any, Any],
     ) -> CallToolResult | InputRequiredResult:
@@ -149,7 +154,7 @@ class ToolHandlers:
         client = self._client(context.request_context)
         try:
             async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
-                result = await self._services.run_cell(session, code, timeout, progress, context)
+                result = await self._services.run_cell(session, code, timeout, wait, progress, context)
         except (IpyboxError, OSError, ValueError) as exc:
             return await self._results.result(exc, max_output_chars, client)
         if isinstance(result, InputRequiredResult):
@@ -171,7 +176,7 @@ class ToolHandlers:
     async def reset(self, session: str = DEFAULT_SESSION) -> CallToolResult:
         """Starts a new kernel: variables and imports are lost, installed packages and generated APIs stay."""
         try:
-            await self._services.sessions.reset(session)
+            await self._services.reset(session)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
         done = "The kernel was reset." if session == DEFAULT_SESSION else f"The session {session} has ended."
@@ -244,6 +249,8 @@ def _fitted(answer: Any, client: ClientTraits) -> Any:
                 schema = tool["inputSchema"]
                 for part in (schema, *schema["properties"].values()):
                     part.pop("title", None)
+                    if part.get("default", ...) is None:
+                        del part["default"]
                     if not client.shows_defaults and "default" in part:
                         part["description"] = f"{part.get('description', '')} (default {part['default']})".strip()
                 if not client.shows_instructions and tool["name"] == "execute_ipython_cell":

@@ -5,9 +5,11 @@ time, and responses that have arrived must win.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from numbers import Real
+
+from ipybox.support.errors import ExecutionCancelledError
 
 #: Seconds that a timer may be late before the event loop counts as blocked.
 LATE = 0.2
@@ -15,6 +17,8 @@ LATE = 0.2
 #: How many times a blocked event loop gets more time before the wait times out, and how many seconds each time.
 TURNS = 5
 TURN = 0.1
+
+CANCELLED = "the execution was cancelled"
 
 
 def check_seconds(name: str, seconds: object, unlimited: str = "") -> None:
@@ -40,6 +44,9 @@ class Deadline:
         self._at = None if seconds is None else asyncio.get_running_loop().time() + seconds
         self._held_up = False
         self._turns = TURNS
+        #: How many contexts stop the clock, and when it stopped.
+        self._pauses = 0
+        self._stopped = 0.0
         self._limit: asyncio.Timeout | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -57,7 +64,7 @@ class Deadline:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as self._limit:
-                if self._at is not None:
+                if self._at is not None and (not self._pauses or self.reason):
                     self._timer = loop.call_at(self._at, self._due)
                 yield
         finally:
@@ -72,8 +79,37 @@ class Deadline:
         self._turns = 0
         self._end_wait()
 
-    def not_started(self, why: str) -> TimeoutError:
-        """Returns the error for an execution that did not start in time."""
+    def cancel(self) -> None:
+        """Makes the deadline expire now, because the execution was cancelled."""
+        self.expire(CANCELLED)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it expired because the execution was cancelled."""
+        return self.reason is CANCELLED
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Stops the clock in the context; contexts may overlap. `expire` still has an effect."""
+        clock = asyncio.get_running_loop().time
+        if not self._pauses:
+            self._stopped = clock()
+            if self._timer is not None and not self.reason:
+                self._timer.cancel()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses and self._at is not None and not self.reason:
+                self._at += clock() - self._stopped
+                if self._limit is not None:
+                    self._timer = asyncio.get_running_loop().call_at(self._at, self._due)
+
+    def not_started(self, why: str) -> TimeoutError | ExecutionCancelledError:
+        """Returns the error for an execution that did not start in time, or was cancelled before."""
+        if self.cancelled:
+            return ExecutionCancelledError(f"{CANCELLED}: {why}")
         reason = self.reason or f"the execution did not start within {self.seconds:g} s"
         return TimeoutError(f"{reason}: {why}")
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ipybox.support.errors import IpyboxError
 
@@ -74,6 +74,24 @@ class TaskSet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class Detached(Generic[T]):
+    """Work that runs on while nothing waits for it. Its failure is raised by whoever waits for it, or dropped."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.task = asyncio.create_task(work)
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def done(self) -> bool:
+        """Whether the work has ended."""
+        return self.task.done()
+
+    async def ended(self, timeout: float | None = None) -> bool:
+        """Waits until the work has ended, at most `timeout` seconds; returns whether it has."""
+        await asyncio.wait([self.task], timeout=timeout)
+        return self.task.done()
 
 
 async def _undone(task: asyncio.Task[T], revert: Callable[[T], Coroutine[Any, Any, object]]) -> None:

@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import ToolCallRecord
@@ -84,8 +82,7 @@ async def run_call(
 
     `large` arguments are recorded in a thread, outside the event loop.
     """
-    async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
-        recorded.may_write = partial(caller.may_write, call)
+    async with caller.recorder.tool_call(call, caller.may_write, large=large, batch_id=batch_id) as recorded:
         if decided is None:
             decided = await caller.approvals.decide(call, kind, caller.connections)
         refusal = await _rejection_reason(decided, caller, recorded)
@@ -112,16 +109,8 @@ async def run_call(
 
 async def record_as_not_made(call: RunRequest, caller: ToolCaller, *, large: bool, batch_id: str) -> None:
     """Records a call that was not made, because its batch was cancelled."""
-    async with _recorded(call, caller, large=large, batch_id=batch_id) as recorded:
-        recorded.may_write = partial(caller.may_write, call)
+    async with caller.recorder.tool_call(call, caller.may_write, large=large, batch_id=batch_id) as recorded:
         recorded.fail("CancelledError", "the batch was cancelled before this call", outcome="cancelled")
-
-
-def _recorded(
-    call: RunRequest, caller: ToolCaller, *, large: bool, batch_id: str | None
-) -> AbstractAsyncContextManager[ToolCallRecord]:
-    tool = call["server_name"], call["tool_name"]
-    return caller.recorder.tool_call(*tool, call["tool_args"], call["server_params"], large=large, batch_id=batch_id)
 
 
 async def _rejection_reason(decided: ApprovalDecision, caller: ToolCaller, recorded: ToolCallRecord) -> str | None:

@@ -20,6 +20,7 @@ from ipybox.audit.digests import key_path
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.errors import AuditError
+from ipybox.guest.tools.protocol import RunRequest
 from tests.audit.lines import lines, log_of
 from tests.servers import WAIT
 
@@ -289,7 +290,10 @@ async def test_arguments_that_are_too_deep_to_be_hashed_are_written_in_part(tmp_
     audit = AuditLog(tmp_path)
     recorder = SessionRecorder(audit)
     for arguments in ({"name": "x", "deep": deep}, {"name": "x"}):
-        async with recorder.tool_call("s", "t", arguments, {}):
+        call = RunRequest(
+            server_name="s", server_params={}, seal=None, tool_name="t", tool_args=arguments, output_mark=0
+        )
+        async with recorder.tool_call(call, lambda _: True):
             pass
     audit.close()
 

@@ -9,6 +9,7 @@ from ipybox.mcp_server.instructions import FULL
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
 from tests.claude.cli import SESSION_TIMEOUT, Home
+from tests.claude.conftest import newest_client
 from tests.claude.terminal import ENTER, ESCAPE, terminal
 from tests.github_server import repositories
 
@@ -55,6 +56,33 @@ def test_agent_without_the_skill_is_told_what_to_do_and_gets_what_it_asks_for(ho
             *(*options(workspace), "-p", "Go"), cwd=workspace, timeout=120, ANTHROPIC_BASE_URL=api.url, **PATIENCE
         )
     assert said.strip() == "Done."
+
+
+@newest_client  # which moves calls of this length to the background
+def test_cell_that_outlasts_a_request_is_waited_for_in_the_foreground(home: Home, workspace: Path):
+    code = "import os, time\nprint('in')\nwhile not os.path.exists('begun'): time.sleep(0.01)\nprint('out')"
+
+    def still_runs(request: Request) -> list[Block]:
+        assert "in\n" in f"{request.result}\n"
+        assert "[ipybox] The cell is still running after" in request.result
+        (workspace / "begun").touch()
+        return [tool("execute_ipython_cell", code="", wait=60)]
+
+    def has_ended(request: Request) -> list[Block]:
+        return [text(request.result)]
+
+    script = [[tool("execute_ipython_cell", code=code, wait=3)], still_runs, has_ended]
+    with serve(script) as api:
+        said = home.claude(
+            *(*options(workspace), "-p", "Go"),
+            cwd=workspace,
+            timeout=120,
+            ANTHROPIC_BASE_URL=api.url,
+            CLAUDE_AUTO_BACKGROUND_TASKS="1",
+            CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS="5000",
+            **PATIENCE,
+        )
+    assert said.strip() == "out"
 
 
 def test_interrupted_cell_leaves_the_kernel_as_it_was(home: Home, workspace: Path):

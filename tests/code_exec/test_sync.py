@@ -509,3 +509,16 @@ def test_variables_go_in_and_out(executor: Executor):
     assert (result.text, executor.get("y", WAIT)) == ("'b'", 2)
     *_, last = executor.stream("given, os.environ['A']", variables={"given": 2}, env={"A": "c"})
     assert last.text == "(2, 'c')"
+
+
+def test_a_thread_starts_and_waits_for_cells(tmp_path: Path):
+    with Executor(working_dir=tmp_path) as executor:
+        cell = executor.start_cell("print('begun')\nwhile True: pass")
+        with pytest.raises(TimeoutError, match="still running after 1 s"):
+            cell.wait(1)
+        assert (cell.output.text, cell.done) == ("begun", False)
+        assert cell.cancel()
+        with pytest.raises(ExecutionCancelledError):
+            cell.wait()
+        assert cell.done
+        assert executor.start_cell("1 + 1").wait().text == "2"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ipybox.support.deadline import Deadline, DeadlineLock
+from ipybox.support.errors import ExecutionCancelledError
 from tests.servers import WAIT
 
 
@@ -26,6 +27,36 @@ async def test_a_deadline_that_is_over_ends_the_next_wait_at_once():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(WAIT), deadline.limit():
             await asyncio.Event().wait()
+
+
+async def test_a_paused_deadline_goes_on_with_the_time_that_was_left():
+    loop = asyncio.get_running_loop()
+    deadline, started = Deadline(0.2), loop.time()
+
+    async def wait() -> None:
+        async with asyncio.timeout(WAIT), deadline.limit():
+            with deadline.paused(), deadline.paused():
+                await asyncio.sleep(0.4)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await wait()
+    assert loop.time() - started >= 0.6
+
+
+async def test_a_paused_deadline_can_be_expired_before_and_during_a_wait():
+    for during in (True, False):
+        deadline = Deadline(WAIT)
+        with deadline.paused():
+            if during:
+                asyncio.get_running_loop().call_soon(deadline.cancel)
+            else:
+                deadline.cancel()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(WAIT), deadline.limit():
+                    await asyncio.Event().wait()
+            assert deadline.cancelled
+        assert isinstance(deadline.not_started("it waits"), ExecutionCancelledError)
 
 
 async def test_no_seconds_mean_no_limit():

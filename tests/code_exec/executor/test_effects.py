@@ -1,13 +1,16 @@
 """Tests that a cell that ends early says which of its tool calls may have had an effect."""
 
 import asyncio
+import json
 import re
+from pathlib import Path
 
 import pytest
 
-from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor
+from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.errors import ExecutionTimeoutError
 from ipybox.support.effects import ToolCallCount
+from tests import servers
 from tests.code_exec.cells import text
 from tests.servers import WAIT
 
@@ -104,3 +107,20 @@ async def test_timeout_and_cancellation_say_it_too(approver: CodeExecutor):
         "Before the last cell was cancelled: scripted.echo ×1 done, scripted.block ×1 sent (answer unknown): {}."
     )
     assert await text(approver, "2") == "2"
+
+
+async def test_calls_of_tools_that_were_registered_as_reading_are_not_reported(tmp_path: Path):
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    tools = [
+        {"name": "echo", "inputSchema": schema, "annotations": {"readOnlyHint": True}},
+        {"name": "chatter", "inputSchema": schema},
+    ]
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps(tools))
+    await generate_mcp_sources("hinted", servers.scripted("--tools", str(file)), tmp_path / "mcptools")
+    read = "from mcptools.hinted import chatter, echo\necho.run(echo.Params(text='a'))"
+    async with CodeExecutor(working_dir=tmp_path) as executor:
+        for code, expected in (f"{read}\n1 / 0", []), (f"{read}\nchatter.run(chatter.Params())\n1 / 0", ["chatter"]):
+            with pytest.raises(CodeExecutionError) as error:
+                await executor.execute(code)
+            assert [each.tool_name for each in error.value.calls] == expected
