@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 #: `max_output_chars`. https://code.claude.com/docs/en/mcp
 META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 
+_SERVER_PARAMS = (
+    '{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
+    "${VAR} is replaced by a variable from ipybox's environment or the workspace's .env file. "
+    "Omit it to use the user's own server of this name"
+)
+
 
 class ToolHandlers:
     """The tools of one MCP server; with `files`, also those that copy files. Other options are those of `MCPServer`."""
@@ -81,15 +87,7 @@ class ToolHandlers:
     async def register_mcp_server(
         self,
         server_name: Annotated[str, Field(description="Name of the server: letters, digits and _")],
-        server_params: Annotated[
-            dict[str, Any],
-            Field(
-                description='{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
-                "${VAR} is replaced by a variable from ipybox's environment or the workspace's .env file. "
-                "Omit it to use the user's own server of this name",
-                default_factory=dict,
-            ),
-        ],
+        server_params: Annotated[dict[str, Any], Field(description=_SERVER_PARAMS, default_factory=dict)],
         *,
         context: mcpserver.Context[Any, Any],
     ) -> CallToolResult | InputRequiredResult:
@@ -125,12 +123,15 @@ class ToolHandlers:
                     modules = await generate()
             if isinstance(modules, InputRequiredResult):
                 return modules
-            split = await self._split(modules, context)
+            lines = _registered(modules, f"{MCPTOOLS}/{modules.server_name}")
+            if services.asks_about_hints():
+                split = await self._split(modules, context)
+                if isinstance(split, InputRequiredResult):
+                    return split
+                lines.insert(0, split)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
-        if isinstance(split, InputRequiredResult):
-            return split
-        return _success("\n".join([*split, *_registered(modules, f"{MCPTOOLS}/{modules.server_name}")]))
+        return _success("\n".join(lines))
 
     async def execute_ipython_cell(
         self,
@@ -220,19 +221,15 @@ class ToolHandlers:
         client = traits_of(ctx)
         return replace(client, reads_resources=True) if self._resources else client
 
-    async def _split(
-        self, modules: "ToolModules", context: mcpserver.Context[Any, Any]
-    ) -> list[str] | InputRequiredResult:
-        """Returns a line on which tools run without asking, if that depends on hints, or a form that asks the user."""
-        if not self._services.asks_about_hints():
-            return []
+    async def _split(self, modules: "ToolModules", context: mcpserver.Context[Any, Any]) -> str | InputRequiredResult:
+        """Returns a line on which tools run without asking, or a form that asks the user."""
         from ipybox.mcp_server.agreement import Agreements  # late, because only such policies need it
 
         self._agreements = self._agreements or Agreements()
         record = await self._agreements.decide(modules.server_name, modules.registration, context)
         if isinstance(record, InputRequiredResult):
             return record
-        return [f"{record.split}; {len(record.unasked)} run without asking"]
+        return f"{record.split}; {len(record.unasked)} run without asking"
 
 
 def _fitted(answer: Any, client: ClientTraits) -> Any:
