@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,9 @@ _TASK_ONLY = "Can't be called: it runs only as an MCP task, and ipybox doesn't s
 #: Maximum remarks on tools, and maximum characters of each.
 _MAX_REMARKS = 20
 _MAX_REMARK = 500
+
+#: The parts of a tool's definition that a client without generated packages gives the model.
+_DEFINITION = attrgetter("name", "description", "input_schema")
 
 #: The name of ipybox itself in approval policies, as in `ipybox.install_package`.
 OWN_NAME = "ipybox"
@@ -101,7 +105,7 @@ async def generate_mcp_sources(
         secrets = [*literal_secrets(server)]
         places = places or _default_places(place.parent, server)
         imported = ImportedSecrets(places.workspace)
-        if audit is not None:
+        if audit is not None and secrets:
             audit.redactor.hide(secret.value for secret in secrets)
         await asyncio.to_thread(check_place, place, untrusted_root=places.workspace)
         options = {
@@ -156,7 +160,7 @@ async def _generate(
             generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root, launch)
             closing: Awaitable[None] = session.close()
             modules, _ = await asyncio.gather(generating, closing)
-            definitions = [[spec.name, spec.description, spec.input_schema] for spec in specs]
+            definitions = [*map(_DEFINITION, specs)]
             modules.definition_chars = len(json.dumps(definitions, ensure_ascii=False, separators=(",", ":")))
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
