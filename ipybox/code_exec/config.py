@@ -143,12 +143,7 @@ class ExecutorConfig:
     @cached_property
     def untrusted_root(self) -> Path | None:
         """The workspace, if code is confined to it or remote; then tool calls need a seal, and no link is followed."""
-        return self.workspace if self.sandbox or self.remote else None
-
-    @property
-    def remote(self) -> bool:
-        """Whether code runs on another machine."""
-        return self.engine is not None
+        return self.workspace if self.sandbox or self.engine is not None else None
 
     @cached_property
     def new_gateway(self) -> "Callable[[GatewaySetup, AcceptedSocket, Callable[..., object]], Gateway]":
@@ -231,7 +226,7 @@ class ExecutorConfig:
     @property
     def writable_places(self) -> WritablePlaces:
         """The places that code can write; the application does not trust their content."""
-        return WritablePlaces(self.workspace, self.settings, remote=self.remote)
+        return WritablePlaces(self.workspace, self.settings, remote=self.engine is not None)
 
     @cached_property
     def policy(self) -> "ApprovalPolicy | None":

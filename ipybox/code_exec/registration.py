@@ -117,7 +117,8 @@ async def generate_mcp_sources(
         }
         launch = _launch(server, secrets)
         modules, remarks = await _generate(place, server_params, connect_timeout, options, launch)
-        imported.keep_only(name, server_params)
+        if imported.directory.exists():
+            imported.keep_only(name, server_params)
         modules.server_name = name
         if name != server_name:
             modules.advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")

@@ -141,7 +141,7 @@ class SharedRuntime:
 
         config = self._config
         # Without a sandbox, uv may run packages' code on this machine. A remote kernel must not cause that.
-        unconfined_node = config.remote and not config.sandbox
+        unconfined_node = config.engine is not None and not config.sandbox
         return ToolServer(
             config.tool_server_host,
             config.tool_server_port,

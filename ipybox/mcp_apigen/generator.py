@@ -3,6 +3,7 @@
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,11 @@ def _write(
     )
     if not renewal.files.items() <= previous.contents.items():
         modules.kept = swap_in(parent, place, renewal, previous)
-    modules_of_tools = zip(tools, renewal.manifest.modules.values(), strict=False)
-    pinned = {tool.name: PinnedTool(module.meaning or "", tool.hints) for tool, module in modules_of_tools}
+    hints = dict(map(attrgetter("name", "hints"), tools))
+    pinned: dict[str, PinnedTool] = {}
+    for module in renewal.manifest.modules.values():
+        if module.tool in hints:
+            pinned[module.tool] = PinnedTool(module.meaning or "", hints[module.tool])
     record.write(renewal.files[MANIFEST], origin, sealed, modules.wire_names, pinned, launch)
     return modules
 
