@@ -194,7 +194,8 @@ async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Async
     if audit is None:
         yield fields
         return
-    await audit.require()
+    if audit.writer.failed:
+        await audit.require()
     audit.add_placeholder_secrets(fields)
     started = time.monotonic()
     outcome: Outcome = "ok"

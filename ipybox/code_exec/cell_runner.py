@@ -174,6 +174,10 @@ class CellRunner:
             except ExecutionError as exc:
                 self._kernel.check_running()
                 raise CodeExecutionError(await self._describe(exc), raised=exc.raised) from None
+            except ExecutionTimeoutError as exc:
+                if not deadline.cancelled:
+                    raise
+                raise ExecutionCancelledError(str(exc)) from None
             finally:
                 self._deadline = None
         return await asyncio.to_thread(value_in, reply, name)

@@ -24,7 +24,7 @@ from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
 from ipybox.support.private_file import create_private
 from ipybox.support.scratch import ScratchDirectory
-from ipybox.workspace.programs import INTERPRETER
+from ipybox.workspace.programs import interpreter
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class GatewayConfig(GatewaySetup):
             "--process-limit": None if self.limits.processes is None else [str(self.limits.processes)],
         }
         given = [word for name, values in options.items() if values is not None for word in (name, *values)]
-        return [str(INTERPRETER), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level, *given]
+        return [str(interpreter()), "-P", "-m", "ipybox.guest.gateway", "--log-level", self.log_level, *given]
 
     def _environment(self, guest_dir: Path, private_dir: Path) -> dict[str, str]:
         own = {
@@ -193,7 +193,7 @@ class GatewayConfig(GatewaySetup):
         """Creates the guest's private directory with the kernels' environment."""
         guest_dir.mkdir(mode=0o700, exist_ok=True)
         environment = DEFAULT_VARIABLES | inherited(SAFE_VARIABLES) | dict(self.env)
-        bin_dir = str(INTERPRETER.parent)
+        bin_dir = str(interpreter().parent)
         path = environment.get("PATH", os.defpath)
         if bin_dir not in path.split(os.pathsep):
             environment["PATH"] = f"{bin_dir}{os.pathsep}{path}"  # so that `!python` runs the kernel's Python
@@ -216,7 +216,7 @@ class GatewayConfig(GatewaySetup):
 
         Sandboxed code can't change it, because all kernels run it.
         """
-        command = [str(INTERPRETER), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
+        command = [str(interpreter()), "-P", "-m", "ipybox.guest.pip_command", str(packages_dir(self.workspace))]
         directory = private_dir
         if self.sandbox is not None:
             from ipybox.sandbox.launch import srt_temporary

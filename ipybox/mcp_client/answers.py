@@ -84,11 +84,14 @@ class ToolList(list[ListedTool]):
                 self.remarks.append(f"tool {_shown(tool.name)} is listed twice: the second definition is ignored")
 
 
-def hide_answers(session: ClientSession) -> None:
-    """Hides tool lists and call results from the validation of an initialized session."""
-    # The SDK has no hook between the wire and its validation.
+def wrap_dispatcher(session: ClientSession, on_excess: Callable[[str], None]) -> None:
+    """Hides tool lists and call results from the validation of an initialized session, and limits requests.
+
+    `on_excess` ends the connection if too many of the server's requests wait until it reads the replies.
+    """
+    # The SDK has no hook between the wire and its validation, and starts a task for each request.
     dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
-    send = dispatcher.send_raw_request
+    send, handle, waiting = dispatcher.send_raw_request, dispatcher._handle_request, 0
 
     async def send_raw_request(method: str, *args: Any, **options: Any) -> dict[str, Any]:
         answer = await send(method, *args, **options)
@@ -98,15 +101,6 @@ def hide_answers(session: ClientSession) -> None:
             # In a thread: a long list takes a second.
             return await asyncio.to_thread(hidden_page, answer, str(session.protocol_version))
         return answer
-
-    dispatcher.send_raw_request = send_raw_request
-
-
-def limit_requests(session: ClientSession, on_excess: Callable[[str], None]) -> None:
-    """Limits how many of a server's requests wait until it reads the replies; `on_excess` ends the connection."""
-    # The SDK starts a task for each.
-    dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage]
-    handle, waiting = dispatcher._handle_request, 0
 
     async def handle_request(*args: Any) -> None:
         nonlocal waiting
@@ -119,6 +113,7 @@ def limit_requests(session: ClientSession, on_excess: Callable[[str], None]) -> 
         finally:
             waiting -= 1
 
+    dispatcher.send_raw_request = send_raw_request
     dispatcher._handle_request = handle_request
 
 

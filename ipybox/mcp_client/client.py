@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ipybox.mcp_client.answers import MAX_TOOLS, ToolList, ToolResult, hide_answers, limit_requests, tool_result
+from ipybox.mcp_client.answers import MAX_TOOLS, ToolList, ToolResult, tool_result, wrap_dispatcher
 from ipybox.mcp_client.connection import ClientConnection
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth.sign_in import SignIn
@@ -264,8 +264,7 @@ class MCPClient:
                     message_handler=self._note_change,
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
-                    hide_answers(client.session)
-                    limit_requests(client.session, partial(connection.mark_ended, deliberate=True))
+                    wrap_dispatcher(client.session, partial(connection.mark_ended, deliberate=True))
                     connection.established = True
                     connection.limits.scope.deadline = math.inf
                     self._client = client

@@ -47,7 +47,7 @@ from ipybox.support.child import MAX_LENGTH
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.support.placeholders import substitute, variables
 from ipybox.support.printable import printable
-from ipybox.workspace.programs import INTERPRETER
+from ipybox.workspace.programs import interpreter
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class ClientConnection:
         try:
             with os.fdopen(await stderr.open(), "w") as writer:
                 async with stdio_transport(
-                    [str(INTERPRETER), "-I", "-S", process_guard.__file__, "--", server.command, *server.args],
+                    [str(interpreter()), "-I", "-S", process_guard.__file__, "--", server.command, *server.args],
                     env=get_default_environment() | server.env,
                     cwd=server.cwd,
                     stderr=writer,

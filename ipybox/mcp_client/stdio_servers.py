@@ -21,7 +21,7 @@ from ipybox.mcp_client.stderr_tail import NPM_VARIABLES
 from ipybox.support.errors import MCPServerError
 from ipybox.support.inherited import NETWORK
 from ipybox.support.state import empty_directory
-from ipybox.workspace.programs import INTERPRETER, host_path
+from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
 #: Configuration that git must not read from a repository, because code can create repositories.
@@ -245,7 +245,7 @@ def _has_safe_path(python: str) -> bool:
     """Returns whether a Python honors PYTHONSAFEPATH, as 3.11 and later do, judging by the version in its file name."""
     real = os.path.realpath(python)
     version = re.fullmatch(r"(?:python|pypy)3\.(\d+)t?", os.path.basename(real))
-    return real == os.path.realpath(INTERPRETER) or (version is not None and int(version[1]) >= 11)
+    return real == os.path.realpath(interpreter()) or (version is not None and int(version[1]) >= 11)
 
 
 def _runs_a_package(arguments: Sequence[str]) -> bool:

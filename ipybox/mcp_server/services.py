@@ -67,7 +67,7 @@ class WorkspaceServices:
         self._cells: CellRequests | None = None
         #: Decides on tool calls that may need the user's answer; created with the policy, before any cell runs.
         self._approver: ElicitationApprover | None = None
-        self._approve = approve
+        self.approve = approve
         self._audit: AuditLog | None = None
         self._packages: PackageInstaller | None = None
 
@@ -114,7 +114,7 @@ class WorkspaceServices:
         A cell that runs longer than `wait` seconds returns its output so far; empty code continues to wait for it.
         Raises what `KernelSessions.use` and `CodeExecutor.execute` raise.
         """
-        if self._cells is None and self._approve == "auto" and wait is None:
+        if self._cells is None and self.approve == "auto" and wait is None:
             async with self.sessions.use(session) as executor:
                 outputs = OutputCollector(None if progress is None else progress.note_output)
                 return await executor.run(Cell(code, Deadline(timeout), accept_call, outputs))
@@ -150,7 +150,7 @@ class WorkspaceServices:
         return self._packages
 
     def _new_executor(self) -> CodeExecutor:
-        policy = None if self._approve == "auto" else self._load_policy()
+        policy = None if self.approve == "auto" else self._load_policy()
         config = replace(self.config, approval_policy=policy, audit=self.opened_audit())
         self._attach_socket.start()
         return CodeExecutor.configured(config, self.observer)
@@ -161,14 +161,14 @@ class WorkspaceServices:
             self._audit = self.config.opened_audit_log()
         return self._audit
 
-    def asks_about_hints(self) -> bool:
-        """Returns whether approvals depend on what servers say about their tools; raises a PolicyError."""
-        return self._approve != "auto" and self._read_policy().uses_hints
+    def uses_hints(self) -> bool:
+        """Returns whether the policy depends on what servers say about their tools; raises a PolicyError."""
+        return self._read_policy().uses_hints
 
     def _read_policy(self) -> "ApprovalPolicy":
         from ipybox.tool_exec.approval.policy import WRITES, ApprovalPolicy  # late, because `auto` needs none
 
-        match self._approve:
+        match self.approve:
             case Path() as file:
                 return ApprovalPolicy.load(file, self.config.workspace)
             case "writes":

@@ -124,7 +124,7 @@ class ToolHandlers:
             if isinstance(modules, InputRequiredResult):
                 return modules
             lines = _registered(modules, f"{MCPTOOLS}/{modules.server_name}")
-            if services.asks_about_hints():
+            if services.approve != "auto" and services.uses_hints():
                 split = await self._split(modules, context)
                 if isinstance(split, InputRequiredResult):
                     return split

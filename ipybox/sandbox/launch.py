@@ -35,7 +35,7 @@ from ipybox.support.state import (
 )
 from ipybox.support.tokens import private_directories
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.programs import INTERPRETER, dropped_directories, host_path
+from ipybox.workspace.programs import dropped_directories, host_path, interpreter
 from ipybox.workspace.scan import ScanResult, is_name_pattern, name_matchers, scan
 from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
 
@@ -137,7 +137,7 @@ class Sandbox:
         state_dir = workspace_state_dir(self.workspace)
         watched = [placeholders.__file__, str(self.workspace), str(state_dir), str(private_dir)]
         taken = [f"{name}/" if content is None else f"{name}={content}" for name, content in absent.items()]
-        return [str(INTERPRETER), "-I", "-S", *watched, *taken, "--", *srt_command(command, settings_file, self.path)]
+        return [str(interpreter()), "-I", "-S", *watched, *taken, "--", *srt_command(command, settings_file, self.path)]
 
     def _paths(self, entries: Iterable[str]) -> set[str]:
         return {os.path.normpath(self.workspace / os.path.expanduser(_literal_part(entry))) for entry in entries}

@@ -101,7 +101,9 @@ class CallTally:
 
 
 def summary(calls: Sequence[ToolCallCount], before: str = "this error") -> list[str]:
-    """Returns a sentence about calls as a list; an empty list if there are none."""
+    """Returns a sentence about calls as a list; an empty list if none had an effect, or all failed visibly."""
+    if all(each.state in (*_NO_EFFECT, "failed") for each in calls):
+        return []
     listed = [str(each) for each in calls if each.state not in _NO_EFFECT]
     if (more := len(listed) - MAX_LISTED) > 0:
         listed[MAX_LISTED:] = [f"{more} more kinds of calls"]

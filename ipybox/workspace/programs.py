@@ -8,7 +8,6 @@ import os
 import sys
 from pathlib import Path
 from shutil import which
-from typing import Final
 
 from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
 
@@ -41,10 +40,7 @@ def dropped_program(name: str) -> str | None:
     return which(name, path=os.pathsep.join(_dropped)) if _dropped else None
 
 
-def _interpreter() -> Path:
+def interpreter() -> Path:
+    """Returns this Python's path in its resolved environment, because code may replace links."""
     executable, prefix = Path(sys.executable), Path(sys.prefix)
     return PYTHON_DIRECTORIES[0] / executable.relative_to(prefix) if executable.is_relative_to(prefix) else executable
-
-
-#: This Python's path in its resolved environment, because code may replace links.
-INTERPRETER: Final = _interpreter()

@@ -198,7 +198,12 @@ def first_line(file: Path) -> bytes:
 
 def current_seal(file: Path) -> str:
     """Returns the seal of the last registration in a `record_file`, without locking; empty if there is none."""
-    return _fields(first_line(file))[2]
+    return seal_in(first_line(file))
+
+
+def seal_in(line: bytes) -> str:
+    """Returns the seal in the first line of a record; empty if there is none."""
+    return _fields(line)[2]
 
 
 def record_file(place: Path) -> Path:

@@ -19,15 +19,10 @@ from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.private_file import load_or_create_key
 from ipybox.support.state import state_dir
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.registrations import PinnedTool, Registration, current_seal, first_line, record_file
+from ipybox.workspace.registrations import PinnedTool, Registration, first_line, record_file, seal_in
 
 #: Maximum number of directories in a seal's place.
 MAX_DEPTH = 16
-
-
-def key_path() -> Path:
-    """Returns the path of the key: `ipybox/seal.key` in the user's state directory (XDG), mode 0600."""
-    return state_dir() / "seal.key"
 
 
 def seal(server_name: str, server_params: dict[str, Any], root_dir: Path) -> str:
@@ -46,8 +41,8 @@ class SealVerifier:
 
     def __init__(self, workspace: Path):
         self._workspace = workspace.resolve()
-        #: The last valid seals by server name: seal, parameters, and the registration's record.
-        self._known: dict[str, tuple[str, dict[str, Any], Path]] = {}
+        #: The last valid seals by server name: seal, parameters, the registration's record, and its checked first line.
+        self._known: dict[str, tuple[str, dict[str, Any], Path, bytes | None]] = {}
         #: The last records read, by server name.
         self._records: dict[str, Registration] = {}
 
@@ -55,13 +50,17 @@ class SealVerifier:
         """Returns whether `candidate` is the seal of the server's last registration, with these parameters."""
         candidate = candidate or ""
         known = self._known.get(server_name)
-        # There are few servers and many calls, so the HMAC of the last call is reused.
+        # There are few servers and many calls, so the HMAC of the last call is reused, and its record's first line.
         if known is None or known[:2] != (candidate, server_params):
             place = self._sealed_place(server_name, server_params, candidate)
             if place is None:
                 return False
-            known = self._known[server_name] = (candidate, server_params, record_file(place))
-        return current_seal(known[2]) == candidate.rpartition(":")[2]
+            known = (candidate, server_params, record_file(place), None)
+        if (line := first_line(known[2])) != known[3]:
+            if seal_in(line) != candidate.rpartition(":")[2]:
+                return False
+            self._known[server_name] = (*known[:3], line)
+        return True
 
     def pinned(self, call: RunRequest) -> PinnedTool | None:
         """Returns a call's tool as the last registration of its server pinned it; None unless the seal is accepted."""
@@ -92,4 +91,4 @@ class SealVerifier:
 
 def _mac(server_name: str, server_params: dict[str, Any], root: Path) -> str:
     canonical = json.dumps([str(root), server_name, server_params], sort_keys=True, separators=(",", ":"))
-    return hmac.new(load_or_create_key(key_path()), canonical.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(load_or_create_key(state_dir() / "seal.key"), canonical.encode(), hashlib.sha256).hexdigest()

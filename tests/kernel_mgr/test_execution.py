@@ -7,6 +7,7 @@ from ipybox.errors import ExecutionError, RaisedException
 from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.output_collector import OutputCollector
 
 
 def message(type_: str, **content: Any) -> Message:
@@ -21,7 +22,7 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
     idle = message("status", execution_state="idle")
     orders = {"execute_reply": [page, shown, own, idle, reply], "status": [reply, page, shown, own, idle]}
     chunks: list[str] = []
-    failed = Execution(lambda output, _: chunks.append(text_of(output)))
+    failed = Execution(OutputCollector(lambda output, _: chunks.append(text_of(output))))
     for each in orders[last]:
         assert not failed.ended.is_set()
         failed.on_message(each)

@@ -18,8 +18,7 @@ from ipybox.kernel_mgr import gateway_launch
 from ipybox.kernel_mgr.gateway_launch import GatewayConfig
 from ipybox.sandbox.launch import Sandbox
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
-from ipybox.support.state import scratch_root
-from ipybox.workspace.seal import key_path
+from ipybox.support.state import scratch_root, state_dir
 from tests.servers import NODE_MODULES, WAIT
 
 DEFAULT = PROFILES["default"]
@@ -84,7 +83,7 @@ gateway.main()
 def test_keys_and_tokens_can_be_neither_read_nor_written(workspace: Path):
     filesystem = told(workspace)["filesystem"]
 
-    for secret in (str(key_path().parent), jupyter_runtime_dir()):
+    for secret in (str(state_dir()), jupyter_runtime_dir()):
         assert secret in filesystem["denyRead"]
         assert secret in filesystem["denyWrite"]
 
@@ -215,9 +214,9 @@ def test_a_workspace_whose_name_is_a_pattern_is_refused(tmp_path: Path):
     ],
 )
 def test_no_setting_opens_the_key(workspace: Path, entry: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HOME", str(key_path().parents[1]))
-    (workspace / "link").symlink_to(key_path().parent)
-    opened = entry.format(key=key_path(), directory=key_path().parent, link=workspace / "link")
+    monkeypatch.setenv("HOME", str(state_dir().parent))
+    (workspace / "link").symlink_to(state_dir())
+    opened = entry.format(key=state_dir() / "seal.key", directory=state_dir(), link=workspace / "link")
 
     with pytest.raises(SandboxError, match=r"'filesystem.allowRead' can't include .*: .* contains keys and tokens"):
         told(workspace, replace(DEFAULT, allow_read=(opened,)))
@@ -225,8 +224,8 @@ def test_no_setting_opens_the_key(workspace: Path, entry: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("entry", ["{directory}", "{directory}/oauth", "{scratch}", "{scratch}/x", "{link}"])
 def test_no_setting_lets_code_write_what_is_hidden(workspace: Path, entry: str):
-    (workspace / "link").symlink_to(key_path().parent)
-    opened = entry.format(directory=key_path().parent, scratch=scratch_root(), link=workspace / "link")
+    (workspace / "link").symlink_to(state_dir())
+    opened = entry.format(directory=state_dir(), scratch=scratch_root(), link=workspace / "link")
 
     with pytest.raises(SandboxError, match=r"'filesystem.allowWrite' can't include .*: .* contains keys and tokens"):
         told(workspace, replace(DEFAULT, allow_write=(".", opened)))

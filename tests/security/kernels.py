@@ -18,7 +18,7 @@ import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.workspace.seal import key_path
+from ipybox.support.state import state_dir
 from tests.security import attack_tools
 from tests.security.conftest import Row
 
@@ -152,7 +152,7 @@ class Place:
             "outside": str(self.outside),
             "root": str(self.root),
             "scratch": str(scratch),
-            "key": str(key_path()),
+            "key": str(state_dir() / "seal.key"),
             "tokens": jupyter_runtime_dir(),
         }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.workspace import programs
-from ipybox.workspace.programs import INTERPRETER, dropped_directories, dropped_program, host_path
+from ipybox.workspace.programs import dropped_directories, dropped_program, host_path, interpreter
 from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
 
 
@@ -48,8 +48,7 @@ def test_without_path_the_system_has_one(directories: tuple[Path, Path], monkeyp
 
 def test_an_interpreter_that_is_in_no_environment_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch):
     executable = Path(sys.executable).relative_to(sys.prefix)
-    interpreter = programs._interpreter  # pyright: ignore[reportPrivateUsage]
-    assert interpreter() == INTERPRETER == PYTHON_DIRECTORIES[0] / executable
+    assert interpreter() == PYTHON_DIRECTORIES[0] / executable
 
     monkeypatch.setattr(sys, "prefix", "/link")
     monkeypatch.setattr(sys, "executable", "/link/bin/python")

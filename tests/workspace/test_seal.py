@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ipybox.workspace.seal import MAX_DEPTH, SealVerifier, key_path, seal
+from ipybox.support.state import state_dir
+from ipybox.workspace.seal import MAX_DEPTH, SealVerifier, seal
 from tests.servers import registered
 
 ROOT = Path("/project/mcptools")
@@ -70,18 +71,18 @@ def test_a_seal_of_another_key_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_key_can_be_read_by_the_same_user_only():
     seal("name", PARAMS, ROOT)
 
-    assert stat.S_IMODE(key_path().stat().st_mode) == 0o600
-    assert stat.S_IMODE(key_path().parent.stat().st_mode) == 0o700
-    assert len(key_path().read_bytes()) == 32
-    assert os.listdir(key_path().parent) == ["seal.key"]
+    assert stat.S_IMODE((state_dir() / "seal.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(state_dir().stat().st_mode) == 0o700
+    assert len((state_dir() / "seal.key").read_bytes()) == 32
+    assert os.listdir(state_dir()) == ["seal.key"]
 
 
 def test_the_key_is_kept():
     before = seal("name", PARAMS, ROOT)
-    key = key_path().read_bytes()
+    key = (state_dir() / "seal.key").read_bytes()
     seal("other", PARAMS, ROOT)
 
-    assert key_path().read_bytes() == key
+    assert (state_dir() / "seal.key").read_bytes() == key
     assert seal("name", PARAMS, ROOT) == before
 
 
@@ -90,12 +91,12 @@ def test_the_key_of_whoever_was_first_is_everybodys():
         seals = set(pool.map(seal, ["name"] * 8, [PARAMS] * 8, [ROOT] * 8))
 
     assert len(seals) == 1
-    assert os.listdir(key_path().parent) == ["seal.key"]
+    assert os.listdir(state_dir()) == ["seal.key"]
 
 
 def test_a_broken_key_is_an_error_that_says_what_to_do():
-    key_path().parent.mkdir()
-    key_path().write_bytes(b"short")
+    state_dir().mkdir()
+    (state_dir() / "seal.key").write_bytes(b"short")
     with pytest.raises(ValueError, match=r"seal\.key does not contain a 32-byte key: remove it"):
         seal("name", PARAMS, ROOT)
 
@@ -149,8 +150,8 @@ def test_a_seal_of_what_was_never_registered_is_refused():
 
 
 def test_a_seal_is_the_same_in_each_version_of_ipybox():
-    key_path().parent.mkdir()
-    key_path().write_bytes(b"k" * 32)
+    state_dir().mkdir()
+    (state_dir() / "seal.key").write_bytes(b"k" * 32)
     text = b'["/project/mcptools","name",{"args":["-m","\\u00e4"],"command":"python"}]'
     expected = hmac.new(b"k" * 32, text, hashlib.sha256).hexdigest()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.sandbox.settings import load_settings
-from ipybox.workspace.programs import INTERPRETER, host_path
+from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces, is_below
 from tests.servers import WAIT
 
@@ -143,7 +143,7 @@ def test_path_keeps_this_python_through_a_link_of_the_workspace(places: Writable
     environment = tmp_path / "workspace" / ".venv"
     environment.symlink_to(Path(sys.prefix).resolve())
 
-    assert host_path(places, str(environment / "bin")) == str(INTERPRETER.parent)
+    assert host_path(places, str(environment / "bin")) == str(interpreter().parent)
 
 
 def test_code_can_not_write_the_environments_of_the_plugins(tmp_path: Path):

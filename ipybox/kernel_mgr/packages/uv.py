@@ -27,7 +27,7 @@ from ipybox.mcp_client import process_guard
 from ipybox.support.child import end_group
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, PACKAGE_INDEXES, SAFE_VARIABLES, inherited
 from ipybox.support.tasks import TaskSet
-from ipybox.workspace.programs import INTERPRETER, host_path
+from ipybox.workspace.programs import host_path, interpreter
 from ipybox.workspace.writable import WritablePlaces
 
 #: Maximum lines and bytes of uv's output that a message reports.
@@ -140,7 +140,7 @@ def install_command(
     Raises:
         InstallError: If uv is missing, or code can write it.
     """
-    fixed = ("--quiet", "--no-sources", "--compile-bytecode", f"--python={INTERPRETER}")
+    fixed = ("--quiet", "--no-sources", "--compile-bytecode", f"--python={interpreter()}")
     given = (f"--target={target}", f"--constraints={constraints}")
     return [_program(places), "pip", "install", *fixed, *settings.options, *options, *given, "--", requirement]
 
@@ -266,7 +266,7 @@ async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tupl
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         raise InstallError(_NO_STATUS)
-    guarded = [str(INTERPRETER), "-I", "-S", process_guard.__file__, "--", *command]
+    guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *command]
     with tempfile.TemporaryFile(dir=cwd.parent) as log:
         start = asyncio.create_subprocess_exec(
             *guarded, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True

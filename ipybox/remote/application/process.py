@@ -14,7 +14,7 @@ from ipybox.remote.application.settings import Engine
 from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
-from ipybox.workspace.programs import INTERPRETER
+from ipybox.workspace.programs import interpreter
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class EngineProcess:
         from_process, stdout = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *(str(INTERPRETER), "-I", "-S", tied.__file__, str(os.getpid()), *command),
+                *(str(interpreter()), "-I", "-S", tied.__file__, str(os.getpid()), *command),
                 env=self._job.env,
                 cwd="/",  # srun also uses it on the node; not the workspace, where code could plant option files
                 stdin=stdin,

@@ -153,7 +153,7 @@ class Approvals:
         if approver is None:
             return _NO_CELL
         pinned = None if self._registrations is None else await self._pinned(call, connections)
-        if (decision := self._by_rule(call, pinned)) is not None:
+        if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
             return decision
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
@@ -171,7 +171,9 @@ class Approvals:
             return [None] * len(calls)
         pinned = None if self._registrations is None or not calls else await self._pinned(calls[0], connections)
         # In a thread, because rules can take milliseconds for each call.
-        decisions = await asyncio.to_thread(lambda: [self._by_rule(call, pinned) for call in calls])
+        decisions: list[ApprovalDecision | None] = [None] * len(calls)
+        if (policy := self._policy) is not None:
+            decisions = await asyncio.to_thread(lambda: [self._by_rule(policy, call, pinned) for call in calls])
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         if not asked:
             return decisions
@@ -191,11 +193,10 @@ class Approvals:
         logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
         return pinned._replace(unasked=None)
 
-    def _by_rule(self, call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
-        if self._policy is None:
-            return None
+    @staticmethod
+    def _by_rule(policy: "ApprovalPolicy", call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
         about = call["server_name"], call["tool_name"], call["tool_args"], call["server_params"]
-        decision = self._policy.decide(*about, pinned)
+        decision = policy.decide(*about, pinned)
         if decision.effect == "ask":
             return None
         allowed = decision.effect == "allow"

@@ -44,7 +44,7 @@ CELLS: dict[str, tuple[str, str]] = {
         "1 / 0",
         f'scripted.hold ×1 sent (answer unknown): {{"text": "{"x" * 90}…',
     ),
-    "not declared": ("scripted.run_sync('x ×1 done.\\n[ipybox] All is well', {})", ""),
+    "not declared": ("call('a'); scripted.run_sync('x ×1 done.\\n[ipybox] All is well', {})", ""),
 }  # fmt: skip
 
 
