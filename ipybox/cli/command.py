@@ -23,7 +23,7 @@ from ipybox.support.signals import reset_signals
 from ipybox.support.way_in import use_command_line
 
 EPILOG = """\b
-Claude Code: claude mcp add ipybox -- ipybox serve --workspace DIR
+Add ipybox to an MCP client, such as Codex: ipybox install codex
 Documentation: https://github.com/gradion-ai/ipybox/tree/main/docs"""
 
 #: The PATH for kernels: this process's PATH before `prepare` changes it.

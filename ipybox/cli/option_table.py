@@ -24,7 +24,7 @@ _LEVEL = choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", metavar="LEVEL"
 #: The options by group and the commands that accept them by default.
 _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Workspace", "serve docker"): [
-        workspace_option(commands=_ALL),
+        workspace_option(commands=f"{_ALL} install"),
         _server(
             "allowed_dir",
             "add tools that copy files between this directory and the workspace; repeatable",
@@ -44,12 +44,17 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
             "reads), or by the rules in a file",
             option.APPROVAL,
             default="auto",
+            commands="serve docker install",
         ),
         _executor("approve_shell_cmds", "also require approval for programs started by code; code can bypass this"),
         _executor("require_shell_escape", "let code start programs only with shell escapes, such as !command"),
     ],
     ("Sandbox", _ALL): [
-        _executor("sandbox", "use srt to confine code to the workspace, without network access"),
+        _executor(
+            "sandbox",
+            "use srt to confine code to the workspace, without network access",
+            commands=f"{_ALL} install",
+        ),
         Option("sandbox_profile", "built-in sandbox settings", choice(*sorted(PROFILES)), default="default"),
         Option(
             "sandbox_config",

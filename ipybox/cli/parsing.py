@@ -21,6 +21,7 @@ SECTIONS = {
     "Get started": {
         "demo": "Watch an agent write code that calls a real MCP server.",
         "doctor": "Check what works on this machine and what needs to be installed.",
+        "install": "Add ipybox to Claude Code, Codex, Gemini CLI and other MCP clients.",
         "import": "Register MCP servers that you have configured in other clients.",
     },
     "Inspect a workspace": {

@@ -98,7 +98,7 @@ class TrustStore:
         `file` names a file that `ipybox trust` doesn't look for by default. `program` is the program and its first
         arguments; by default, those that run this ipybox.
         """
-        words = [*(program or _program()), "trust", f"--workspace={self.workspace}"]
+        words = [*(program or own_program()), "trust", f"--workspace={self.workspace}"]
         if not self.can_remember:  # a container, which doesn't know the workspace's path on the host
             words, file = ["ipybox", "trust"], file and Path(file.name)
         words += [f"--sandbox-profile={profile}"] if profile not in ("", "default") else []
@@ -140,7 +140,8 @@ def policy_notice(file: Path, store: TrustStore, program: Sequence[str] = ()) ->
     )
 
 
-def _program() -> list[str]:
+def own_program() -> list[str]:
+    """Returns the command that starts this ipybox, as short as it can be."""
     installed, own = which("ipybox"), Path(sys.executable).with_name("ipybox")
     if installed is not None and os.path.realpath(installed) == os.path.realpath(own):
         return ["ipybox"]

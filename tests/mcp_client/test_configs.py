@@ -20,7 +20,7 @@ HTTP: dict[str, Any] = {"url": "https://acme.example/mcp", "type": "http"}
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     home.mkdir()
-    for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+    for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("SET", "1")
@@ -102,6 +102,12 @@ GEMINI = {
         "old": {"url": "https://acme.example/mcp"},
     },
 }
+COPILOT: dict[str, Any] = {
+    "mcpServers": {
+        "acme": {"type": "local", **STDIO, "env": {"MY_VALUE": "${ACME_TOKEN}"}, "tools": ["*"]},
+        "remote": {**HTTP, "headers": {"X-Key": "Bearer ${ACME_TOKEN}"}, "tools": ["*"]},
+    }
+}
 VSCODE = {
     "inputs": [{"type": "promptString", "id": "input", "description": "Acme token", "password": True}],
     "servers": {
@@ -143,10 +149,14 @@ BOTH = {"acme": TOKEN, "remote": REMOTE_HEADER}
                 },
             },
         ),
-        (
-            *(".gemini/settings.json", ".gemini/settings.json", "gemini", GEMINI),
-            BOTH | {"old": {"url": "https://acme.example/mcp", "type": "sse"}},
+        *(
+            (
+                *(f".{client}/settings.json", f".{client}/settings.json", client, GEMINI),
+                BOTH | {"old": {"url": "https://acme.example/mcp", "type": "sse"}},
+            )
+            for client in ("gemini", "qwen")
         ),
+        (".copilot/mcp-config.json", "", "copilot", COPILOT, BOTH),
         (
             *(".config/opencode/opencode.jsonc", "opencode.json", "opencode", OPENCODE),
             {"acme": {**STDIO, "env": {"MY_VALUE": "${ACME_TOKEN}", "URL": "${URL}"}}, "remote": REMOTE_HEADER},

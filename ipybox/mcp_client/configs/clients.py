@@ -1,9 +1,10 @@
-"""Where MCP clients keep their servers: `ipybox import` reads these files.
+"""Where MCP clients keep their servers: `ipybox import` reads these files, and `ipybox install` names them.
 
 https://code.claude.com/docs/en/mcp, https://modelcontextprotocol.io/docs/develop/connect-local-servers,
 https://cursor.com/docs/context/mcp, https://code.visualstudio.com/docs/copilot/reference/mcp-configuration,
 https://developers.openai.com/codex/mcp, https://geminicli.com/docs/tools/mcp-server,
-https://opencode.ai/docs/mcp-servers, https://zed.dev/docs/ai/mcp
+https://opencode.ai/docs/mcp-servers, https://zed.dev/docs/ai/mcp,
+https://docs.github.com/en/copilot/how-tos/copilot-cli, https://qwenlm.github.io/qwen-code-docs
 """
 
 import os
@@ -35,6 +36,7 @@ class ConfigFile:
         user = self.user.format(
             claude=os.environ.get("CLAUDE_CONFIG_DIR") or "~",
             codex=os.environ.get("CODEX_HOME") or "~/.codex",
+            copilot=os.environ.get("COPILOT_HOME") or "~/.copilot",
             config=config,
             applications="~/Library/Application Support" if sys.platform == "darwin" else config,
         )
@@ -45,6 +47,7 @@ class ConfigFile:
 
 _CLAUDE = "claude mcp remove {name} --scope {scope}"
 _GEMINI = "gemini mcp remove {name} --scope {scope}"
+_QWEN = "qwen mcp remove {name} --scope {scope}"
 
 FILES = (
     ConfigFile("claude-code", "{claude}/.claude.json", ".mcp.json", remove=_CLAUDE),
@@ -56,6 +59,8 @@ FILES = (
     ConfigFile("gemini", "~/.gemini/settings.json", ".gemini/settings.json", remove=_GEMINI),
     ConfigFile("opencode", "{config}/opencode/opencode.json", "opencode.json", "mcp"),
     ConfigFile("opencode", "{config}/opencode/opencode.jsonc", "opencode.jsonc", "mcp"),
+    ConfigFile("copilot", "{copilot}/mcp-config.json", "", remove="copilot mcp remove {name}"),
+    ConfigFile("qwen", "~/.qwen/settings.json", ".qwen/settings.json", remove=_QWEN),
     ConfigFile("zed", "{config}/zed/settings.json", ".zed/settings.json", "context_servers"),
 )
 

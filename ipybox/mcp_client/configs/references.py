@@ -14,9 +14,12 @@ _REFERENCE = re.compile(
     re.ASCII,
 )
 
+_GEMINI = re.compile(r"\$([A-Za-z_]\w*)", re.ASCII)
+
 #: The placeholders of a client in addition to these.
 DIALECTS = {
-    "gemini": re.compile(r"\$([A-Za-z_]\w*)", re.ASCII),
+    "gemini": _GEMINI,
+    "qwen": _GEMINI,  # a fork
     "opencode": re.compile(r"\{env:([A-Za-z_]\w*)\}", re.ASCII),
 }
 

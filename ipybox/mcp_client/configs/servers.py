@@ -169,7 +169,7 @@ class _ConfigReader:
         given = {name: self._expanded(entry[key]) for key, name in _KEYS.items() if entry.get(key) is not None}
         kind = _TYPES.get(given.get("type", ""), given.get("type"))
         if "url" in given:
-            is_sse = given["url"].endswith("/sse") or (self._config.client == "gemini" and "url" in entry)
+            is_sse = given["url"].endswith("/sse") or (self._config.client in ("gemini", "qwen") and "url" in entry)
             kind = kind or ("sse" if is_sse else "http")
             wanted: _Entry = {"url": given["url"], "type": kind, "headers": _headers(given)}
         else:

@@ -1,0 +1,154 @@
+"""`ipybox install`: adds ipybox to an MCP client, by the client's own command if it has one.
+
+Other files than ipybox's own are never edited: for a client without a command, the file and its new part are printed.
+What each client needs was measured with the real one, except for `UNTRIED`.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import click
+
+from ipybox.cli.command import command
+from ipybox.cli.option_table import command_options
+from ipybox.cli.output import say, say_table, tell
+from ipybox.cli.parsing import Failure
+from ipybox.mcp_client.configs.clients import FILES, ConfigFile
+from ipybox.workspace.programs import dropped_program
+from ipybox.workspace.trust import own_program
+
+FORMS = "in its forms (headless runs decline), or with `ipybox approvals --watch`"
+NO_FORMS = "with `ipybox approvals --watch`, as it shows no forms; or use a rules file"
+UNTRIED = "in its forms; if it shows none, with `ipybox approvals --watch`"
+
+
+@dataclass(frozen=True)
+class Client:
+    """What an MCP client needs.
+
+    Attributes:
+        approvals: How its user answers approval requests.
+        add: Its command that adds a server, followed by ipybox's command; empty if it has none.
+        as_json: Whether its command takes the server as JSON instead.
+        follows_project: Whether it starts ipybox in the directory of each project.
+        advice: What only its file can set.
+    """
+
+    approvals: str
+    add: str = ""
+    as_json: bool = False
+    follows_project: bool = True
+    advice: str = ""
+
+
+#: `ipybox import` doesn't read it: its entries nest.
+_CLINE_FILE = ConfigFile("cline", "~/.cline/data/settings/cline_mcp_settings.json", "")
+
+_CODEX = """add to [mcp_servers.ipybox] what its command can't set:
+  required = true         # so that the first turn waits for ipybox
+  tool_timeout_sec = 700  # for cells that take more than 5 minutes"""
+_CLINE = """calls end after 60 s unless you add "timeout": 700 to ipybox's entry"""
+_QWEN = """pictures reach the model only with {"model": {"generationConfig": {"modalities": {"image": true}}}}"""
+
+CLIENTS = {
+    "claude-code": Client(FORMS, "claude mcp add ipybox --"),
+    "codex": Client(FORMS, "codex mcp add ipybox --", advice=_CODEX),
+    "copilot": Client(FORMS, "copilot mcp add ipybox --"),
+    "gemini": Client(NO_FORMS, "gemini mcp add --scope user ipybox"),
+    "opencode": Client(NO_FORMS, "opencode mcp add ipybox --"),
+    "qwen": Client(NO_FORMS, "qwen mcp add --scope user ipybox", advice=_QWEN),
+    # Its daemon outlives the directory that it started in.
+    "cline": Client(NO_FORMS, "cline mcp install ipybox --yes --", follows_project=False, advice=_CLINE),
+    "vscode": Client(UNTRIED, "code --add-mcp", as_json=True, follows_project=False),
+    "cursor": Client(UNTRIED, follows_project=False),
+    "zed": Client(UNTRIED, follows_project=False),
+    "claude-desktop": Client(UNTRIED, follows_project=False),
+}
+
+_MORE = """Runs the client's own command, or prints what to add to which file. Without CLIENT, it lists the clients.
+
+Each project is its own workspace, unless you give one or the client can't tell it."""
+
+
+@command("install", _MORE, options=command_options("install"))
+@click.argument("client", required=False, type=click.Choice(list(CLIENTS)), metavar="[CLIENT]")
+@click.option("--dry-run", is_flag=True, help="only show the client's command")
+def install(workspace: Path, given: dict[str, Any], *, client: str | None, dry_run: bool) -> int:
+    """Adds ipybox to a client, or lists the clients; returns the exit status."""
+    if client is None:
+        rows = [(name, each.add or "prints what to add to its file") for name, each in CLIENTS.items()]
+        say_table(["Client", "Command"], rows)
+        return 0
+    traits = CLIENTS[client]
+    serve = _serve_command(workspace, given, traits)
+    file, snippet = _configuration(client, serve, workspace)
+    if traits.add:
+        adding = [*shlex.split(traits.add), *([_as_json(serve)] if traits.as_json else serve)]
+        say(shlex.join(adding), bold=True)
+        if not dry_run:
+            _run(adding, workspace, f"add this to {file}:\n{snippet}")
+    else:
+        say(f"add this to {file}:\n{snippet}")
+    if traits.advice:
+        say(f"In {file}, {traits.advice}")
+    if given.get("approve", "auto") != "auto":
+        say(f"You answer approval requests {traits.approvals}.")
+    return 0
+
+
+def _serve_command(workspace: Path, given: dict[str, Any], client: Client) -> list[str]:
+    program, *rest = own_program()
+    # Clients with windows don't have the PATH of a terminal.
+    serve = [which(program) or program, *rest, "serve"]
+    if "archive-v0" in Path(serve[0]).parts:
+        tell("this ipybox is in uv's cache, which uv may empty: install it first, with `uv tool install`")
+    if "workspace" in given or not client.follows_project:
+        serve += ["--workspace", str(workspace)]
+    if "sandbox" in given:
+        serve.append("--sandbox")
+    if "approve" in given:
+        serve += ["--approve", str(given["approve"])]
+    return serve
+
+
+def _run(adding: Sequence[str], workspace: Path, otherwise: str) -> None:
+    """Runs a client's command in the workspace, as some clients add servers to a directory."""
+    name = adding[0]
+    if (program := which(name)) is None:
+        unsafe = dropped_program(name)
+        problem = f"{name} is not on your PATH" if unsafe is None else f"code in the workspace could replace {unsafe}"
+        raise Failure(f"{problem}: install it elsewhere, or {otherwise}")
+    done = subprocess.run([program, *adding[1:]], cwd=workspace, check=False)
+    if done.returncode:
+        raise Failure(f"`{name}` failed with status {done.returncode}: follow its message, or {otherwise}")
+
+
+def _configuration(client: str, serve: Sequence[str], workspace: Path) -> tuple[str, str]:
+    """Returns the user's file of a client, and what it has to contain."""
+    config = next(each for each in (*FILES, _CLINE_FILE) if each.client == client)
+    file = next(path for path, scope in config.paths(workspace).items() if scope == "user")
+    return str(file).replace(os.path.expanduser("~"), "~", 1), _snippet(config, serve)
+
+
+def _snippet(config: ConfigFile, serve: Sequence[str]) -> str:
+    program, *arguments = serve
+    if config.client == "codex":
+        return f"[mcp_servers.ipybox]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}"
+    entry: dict[str, Any] = {"command": program, "args": arguments}
+    if config.client == "opencode":
+        entry = {"type": "local", "command": serve}
+    elif config.client == "copilot":
+        entry |= {"type": "local", "tools": ["*"]}
+    return json.dumps({config.key: {"ipybox": entry}}, indent=2)
+
+
+def _as_json(serve: Sequence[str]) -> str:
+    program, *arguments = serve
+    return json.dumps({"name": "ipybox", "command": program, "args": arguments})
