@@ -36,7 +36,6 @@ _TRAITS: Final[Mapping[str, ClientTraits]] = {
     "codex-mcp-client": ClientTraits(shows_defaults=False),
     "copilot-cli": ClientTraits(shows_instructions=False, shows_images=False, joins_texts=True),
     "gemini-cli-mcp-client": ClientTraits(parses_texts=True),
-    "opencode": ClientTraits(joins_texts=True),
     "qwen-code-mcp-client": ClientTraits(joins_texts=True),
 }
 

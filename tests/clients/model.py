@@ -1,4 +1,4 @@
-"""A scripted model on loopback, for coding agents: OpenAI's Responses API and Chat Completions, streamed."""
+"""A scripted model on loopback for coding agents: APIs of OpenAI (Responses, Chat Completions) and Gemini, streamed."""
 
 import json
 import threading
@@ -13,6 +13,9 @@ Call = tuple[str, Mapping[str, Any]]
 
 DONE = "all done"
 
+#: How a PNG begins in base64.
+PNG = "iVBORw0K"
+
 
 @dataclass
 class Model:
@@ -21,37 +24,51 @@ class Model:
     Attributes:
         script: The calls.
         results: What the agent reported of each call in the last request.
+        saw_picture: Whether the last request contained a PNG, not as text.
     """
 
     script: Sequence[Call]
     url: str = ""
     results: list[str] = field(default_factory=lambda: [])
+    saw_picture: bool = False
 
     def answer(self, body: dict[str, Any]) -> tuple[dict[str, Any], Call | None]:
         """Returns the tool that the agent offers for the next call, with the call, if there is one."""
         entries: list[dict[str, Any]] = body.get("tools") or []
         offered = [tool for entry in entries for tool in _tools(entry)]
-        found = [_text(item) for item in body.get("input") or body["messages"] if _is_result(item)]
+        found = [_text(item) for item in _items(body) if _is_result(item)]
         if not offered or len(found) >= len(self.script):
             self.results = found or self.results
+            self.saw_picture |= PNG in json.dumps(body) and not any(PNG in text for text in found)
             return {}, None
         call = self.script[len(found)]
         return next(tool for tool in offered if tool["name"].endswith(call[0])), call
 
 
 def _tools(entry: dict[str, Any]) -> Generator[dict[str, Any]]:
-    """Yields the tools of an entry: one, as either API names it, or those of a namespace."""
-    if entry["type"] == "namespace":
+    """Yields the tools of an entry: one, as an API of OpenAI names it, or those of a namespace, or all of Gemini's."""
+    if "functionDeclarations" in entry:
+        yield from ({"name": tool["name"]} for tool in entry["functionDeclarations"])
+    elif entry.get("type") == "namespace":
         yield from ({"name": tool["name"], "namespace": entry["name"]} for tool in entry["tools"])
     elif "name" in (tool := entry.get("function", entry)):
         yield {"name": tool["name"]}
 
 
+def _items(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the items of a conversation; for Gemini, the parts of its contents."""
+    if "contents" in body:
+        return [part for content in body["contents"] for part in content.get("parts", [])]
+    return body.get("input") or body["messages"]
+
+
 def _is_result(item: dict[str, Any]) -> bool:
-    return item.get("role") == "tool" or item.get("type", "").endswith("_output")
+    return "functionResponse" in item or item.get("role") == "tool" or item.get("type", "").endswith("_output")
 
 
 def _text(item: dict[str, Any]) -> str:
+    if "functionResponse" in item:
+        return "\n".join(map(str, item["functionResponse"]["response"].values()))
     content: Any = item.get("output", item.get("content"))
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
@@ -88,6 +105,13 @@ def _completion(tool: dict[str, Any], call: Call | None, name: str) -> list[dict
     ]
 
 
+def _generated(tool: dict[str, Any], call: Call | None) -> dict[str, Any]:
+    part = {"text": DONE} if call is None else {"functionCall": {**tool, "args": call[1]}}
+    content = {"role": "model", "parts": [part]}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    return {"candidates": [{"content": content, "finishReason": "STOP", "index": 0}], "usageMetadata": usage}
+
+
 @contextmanager
 def serving_model(script: Sequence[Call]) -> Generator[Model]:
     """Serves a model with this script."""
@@ -105,6 +129,8 @@ def serving_model(script: Sequence[Call]) -> Generator[Model]:
             name = f"call-{id(call)}" if call is not None else "answer"
             if self.path.endswith("/responses"):
                 events = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in _response(tool, call, name))
+            elif ":streamGenerateContent" in self.path:
+                events = f"data: {json.dumps(_generated(tool, call))}\n\n"
             else:
                 events = (
                     "".join(f"data: {json.dumps(e)}\n\n" for e in _completion(tool, call, name)) + "data: [DONE]\n\n"

@@ -232,7 +232,7 @@ async def test_gemini_gets_other_texts_unchanged(store: OutputStore, text: str):
 
 
 async def test_clients_that_join_texts_get_a_marked_line_of_their_own(store: OutputStore):
-    joining, plot = traits_named("opencode"), ExecutionOutput("4", [Path("a.png")], image_data=[png()])
+    joining, plot = traits_named("qwen-code-mcp-client"), ExecutionOutput("4", [Path("a.png")], image_data=[png()])
     texts, images = parts(await ToolResultBuilder(store).result(plot, 300, joining))
     assert "".join(texts) == "4\n[ipybox]\nImages:\n- a.png"
     assert len(images) == 1
