@@ -9,7 +9,7 @@ from typing import Any
 
 from ipybox.code_exec.cell_runner import Cell, CellRunner, encode_inputs
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult, result_of
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.bounded_queue import BoundedQueue
@@ -31,6 +31,7 @@ async def stream_cell(
     variables: Mapping[str, Any] | None,
     env: Mapping[str, str] | None,
     batches: bool,
+    raise_errors: bool,
 ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult]:
     """Runs a cell and yields its events; arguments and errors are those of `CodeExecutor.stream`."""
     kernel.check_running()
@@ -49,7 +50,7 @@ async def stream_cell(
     cell = Cell(code, deadline, approver, outputs, inputs)
 
     async def run() -> None:
-        events.put(await runner.run(cell))
+        events.put(await result_of(runner.run(cell), raise_errors=raise_errors))
 
     try:
         async with aclosing(events.produced_by(run())) as produced:

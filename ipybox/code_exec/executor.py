@@ -17,7 +17,7 @@ from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.presence import Presence
-from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
+from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult, result_of
 from ipybox.code_exec.running_cell import RunningCell
 from ipybox.code_exec.shared_runtime import SharedRuntime
 from ipybox.support.deadline import Deadline
@@ -243,6 +243,7 @@ class CodeExecutor:
         approver: "ApprovalCallback | None" = None,
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        raise_errors: bool = True,
     ) -> CodeExecutionResult:
         """Executes code and returns its result.
 
@@ -257,6 +258,8 @@ class CodeExecutor:
                 and ints of up to 4,300 digits, but a tuple becomes a list. pandas or polars DataFrames and pyarrow
                 tables need pyarrow, here and in the kernel. Together, they may take 64 MiB.
             env: Environment variables of the kernel while the code runs.
+            raise_errors: Whether a failed execution raises. Otherwise, its result contains the error: a
+                `CodeExecutionError`, `ExecutionCancelledError` or `ExecutionTimeoutError`. The others are raised.
 
         Raises:
             AuditError: If the audit log can't be written; the code did not run.
@@ -271,7 +274,7 @@ class CodeExecutor:
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
         started = await self.start_cell(code, timeout, approver=approver, variables=variables, env=env)
-        return await started.task
+        return await result_of(started.task, raise_errors=raise_errors)
 
     async def start_cell(
         self,
@@ -300,6 +303,7 @@ class CodeExecutor:
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         batches: bool = False,
+        raise_errors: bool = True,
     ) -> AsyncGenerator["ApprovalRequest | CodeExecutionChunk | CodeExecutionResult"]:
         """Executes code; yields each tool call that no policy decides on for approval, and finally the result.
 
@@ -317,13 +321,14 @@ class CodeExecutor:
             env: As for `execute`.
             batches: Whether a batch (`run_many`) is yielded as one request, see `ApprovalRequest.calls`; otherwise,
                 each of its calls is.
+            raise_errors: As for `execute`.
 
         Raises:
             CodeExecutionError: As `execute`. Tool calls that fail, are rejected or expire raise in the code, which may
                 handle that.
             AuditError, ExecutionCancelledError, RuntimeError, TimeoutError, ValueError, VariableError: As `execute`.
         """
-        return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env, batches)
+        return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env, batches, raise_errors)
 
     def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.

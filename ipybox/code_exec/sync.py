@@ -106,6 +106,7 @@ class Executor:
         approver: "Callable[[ApprovalRequest], object] | None" = None,
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        raise_errors: bool = True,
     ) -> CodeExecutionResult:
         """Executes code and returns its result, as `CodeExecutor.execute`.
 
@@ -118,6 +119,7 @@ class Executor:
                 after the request has expired.
             variables: As for `CodeExecutor.execute`.
             env: As for `CodeExecutor.execute`.
+            raise_errors: As for `CodeExecutor.execute`.
 
         Raises:
             RuntimeError: If the executor is not running.
@@ -125,7 +127,9 @@ class Executor:
             AuditError, CodeExecutionError, TimeoutError, ValueError, VariableError: As `CodeExecutor.execute`.
         """
         decide = None if approver is None else _decide_by(approver)
-        execute = partial(self._executor.execute, code, timeout, approver=decide, variables=variables, env=env)
+        execute = partial(
+            self._executor.execute, code, timeout, approver=decide, variables=variables, env=env, raise_errors=raise_errors
+        )
         return self._running().call(execute)
 
     def start_cell(

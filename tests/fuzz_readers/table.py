@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.audit.redaction import Redactor
+from ipybox.code_exec.model_output import drawn
 from ipybox.codeact.listing import tools
 from ipybox.codeact.source import SourceReader, UnreadableError
 from ipybox.codeact.suggestion import samples_of
@@ -39,7 +40,6 @@ from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
 from ipybox.mcp_client.configs.servers import configured_servers
 from ipybox.mcp_client.messages import read_answer, validated
 from ipybox.mcp_client.stderr_tail import ServerStderr
-from ipybox.mcp_server.results.tool_result import drawn
 from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
 from ipybox.remote.wire import exchange
 from ipybox.remote.wire.protocol import Ready

@@ -10,8 +10,8 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
 from ipybox import ApprovalRequest, CodeExecutor, generate_mcp_sources
+from ipybox.code_exec.model_output import NO_OUTPUT
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, GatewayError
-from ipybox.mcp_server.results.tool_result import NO_OUTPUT
 from ipybox.support.outputs import ExecutionOutput
 from tests import servers
 from tests.conftest import Mode

@@ -1,6 +1,6 @@
 import pytest
 
-from ipybox.mcp_server.results.tool_result import drawn
+from ipybox.code_exec.model_output import drawn
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
-from mcp_types import ImageContent
+from ipybox.code_exec.model_output import ModelImage
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +24,14 @@ MAX_MODEL_IMAGES = 8
 _WORKER = Path(__file__).with_name("image_worker.py")
 
 
-def model_images(images: Sequence[bytes | None]) -> list[ImageContent | str]:
-    """Returns each image for the model, or the reason why it can't be shown. Blocks."""
+def model_images(images: Sequence[bytes | None]) -> list[ModelImage]:
+    """Returns each image as a content block of MCP, or the reason why it can't be shown. Blocks."""
     end = time.monotonic() + TIMEOUT
     shown = [_picture(data, end) for data in images[:MAX_MODEL_IMAGES]]
     return [*shown, *[f"more than {MAX_MODEL_IMAGES}"] * (len(images) - len(shown))]
 
 
-def _picture(data: bytes | None, end: float) -> ImageContent | str:
+def _picture(data: bytes | None, end: float) -> ModelImage:
     if data is None:
         return "too large"
     command = [sys.executable, "-I", str(_WORKER), str(MAX_SIDE), str(MAX_BYTES)]
@@ -45,4 +45,4 @@ def _picture(data: bytes | None, end: float) -> ImageContent | str:
     if done.returncode != 0 or not line:
         logger.debug("can't show an image: %s", done.stderr.decode(errors="replace"))
         return "damaged or too large"
-    return ImageContent(data=b64encode(smaller or data).decode(), mime_type=mime_type.decode())
+    return {"type": "image", "data": b64encode(smaller or data).decode(), "mimeType": mime_type.decode()}

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mcp_types import ImageContent
 from PIL import Image
 
-from ipybox.mcp_server.results import model_images as pictures_module
-from ipybox.mcp_server.results.model_images import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, model_images
+from ipybox.code_exec import model_images as pictures_module
+from ipybox.code_exec.model_images import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, model_images
+from ipybox.code_exec.model_output import ModelImage
 
 
 def encoded(picture: Image.Image, form: str = "PNG") -> bytes:
@@ -23,12 +23,12 @@ def noise(width: int, height: int) -> Image.Image:
     return Image.frombytes("RGB", (width, height), os.urandom(3 * width * height))
 
 
-def decoded(picture: ImageContent | str) -> Image.Image:
-    assert isinstance(picture, ImageContent), picture
-    data = base64.b64decode(picture.data)
+def decoded(picture: ModelImage) -> Image.Image:
+    assert isinstance(picture, dict), picture
+    data = base64.b64decode(picture["data"])
     assert len(data) <= MAX_BYTES
     image = Image.open(io.BytesIO(data))
-    assert Image.MIME[image.format or ""] == picture.mime_type
+    assert Image.MIME[image.format or ""] == picture["mimeType"]
     image.load()
     return image
 
@@ -38,7 +38,7 @@ def test_image_that_models_take_stays_as_it_is(form: str):
     data = encoded(noise(64, 48), form)
 
     text = base64.b64encode(data).decode()
-    assert model_images([data]) == [ImageContent(data=text, mime_type=f"image/{form.lower()}")]
+    assert model_images([data]) == [{"type": "image", "data": text, "mimeType": f"image/{form.lower()}"}]
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "I;16"])
@@ -87,7 +87,7 @@ def test_what_can_not_be_shown_is_said(data: Callable[[], bytes | None]):
 def test_there_are_so_many_pictures_and_no_more():
     shown = model_images([encoded(Image.new("RGB", (8, 8)))] * (MAX_MODEL_IMAGES + 2))
 
-    assert [isinstance(picture, ImageContent) for picture in shown] == [True] * MAX_MODEL_IMAGES + [False] * 2
+    assert [isinstance(picture, dict) for picture in shown] == [True] * MAX_MODEL_IMAGES + [False] * 2
     assert shown[-1] == f"more than {MAX_MODEL_IMAGES}"
 
 

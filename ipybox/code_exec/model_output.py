@@ -1,0 +1,175 @@
+"""An execution as a model receives it: its truncated output, ipybox's messages about it, and images.
+
+ipybox's messages are a separate block of text after the output, so code can't forge them. They precede a long
+output: Claude Code shows only the beginning of a result with more than 25,000 tokens, without its images. Some clients
+join the blocks into one text for the model: if the output contains ipybox's mark, the first message says that the code
+printed it.
+
+No block of text is blank: model APIs reject requests with empty blocks or only white space (status 400).
+"""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from ipybox.support.outputs import ExecutionOutput
+from ipybox.support.printable import printable
+
+#: Maximum number of images that a result names.
+NAMED = 20
+
+#: Up to this many overwritten characters, a result has no notice about them.
+REDRAWN = 200
+
+#: For this many characters of output or more, ipybox's messages come first; 25,000 tokens may have few characters.
+MESSAGES_FIRST = 20_000
+
+#: The text of an otherwise empty result.
+NO_OUTPUT = "(no output)"
+
+#: The prefix of each notice.
+MARK = "[ipybox]"
+
+_FORGED = f"Output lines that start with {MARK} were printed by the code, not by ipybox."
+
+#: An image as a content block of MCP, or the reason why it is not shown.
+ModelImage = dict[str, str] | str
+
+
+class ModelText(NamedTuple):
+    """The text of an execution for a model, and the whole text as it arrived.
+
+    `omission` is None if nothing is missing from `shown`, or else a notice, which is empty if `shown` says it.
+    """
+
+    shown: str
+    whole: str
+    omission: str | None
+
+
+def model_text(text: str, failure: Exception | None, max_chars: int) -> ModelText:
+    """Returns the output, then any error, as a terminal would finally show them, up to `max_chars` characters."""
+    if failure is not None:
+        error = failure_text(failure)
+        text = f"{text}\n{error}" if text else error
+    shown = drawn(text)
+    if len(shown) > max_chars:
+        return ModelText(_cut(shown, max_chars), text, "")
+    return ModelText(shown, text, "Overwritten text is omitted." if len(text) > len(shown) + REDRAWN else None)
+
+
+def text_blocks(
+    text: str, output: ExecutionOutput, notices: Sequence[str], images: Sequence[ModelImage] = (), *, links: bool = True
+) -> list[str]:
+    """Returns the blocks of text for an execution: its text and ipybox's messages, each if there are any.
+
+    Args:
+        text: The text for the model.
+        output: The execution's notices, images and files.
+        notices: More notices.
+        images: The images that follow.
+        links: Whether to name the files of images that follow.
+    """
+    notices = [*map(partial(printable, lines=True), (*output.notices, *notices))]
+    warnings = [_FORGED] if MARK in text.lower() else []
+    messages = ""
+    if warnings or notices or output.images or output.files:
+        lines = [f"{MARK} {notice}" for notice in [*warnings, *notices]]
+        messages = "\n".join([*lines, *_image_lines(output.images, images, links), *_files(output.files)])
+    blocks = [text, messages] if len(text) < MESSAGES_FIRST else [messages, text]
+    return [block for block in blocks if block.strip()]
+
+
+def content_blocks(texts: Sequence[str], images: Sequence[ModelImage]) -> list[dict[str, str]]:
+    """Returns blocks of text and images as content blocks of MCP, at least one."""
+    shown = [image for image in images if isinstance(image, dict)]
+    return [{"type": "text", "text": text} for text in texts or ([] if shown else [NO_OUTPUT])] + shown
+
+
+def model_blocks(
+    output: ExecutionOutput, failure: Exception | None, max_chars: int, *, images: bool
+) -> list[dict[str, str]]:
+    """Returns an execution as content blocks of MCP, with the text of what is omitted saved nowhere. Blocks."""
+    from ipybox.code_exec.model_images import model_images
+
+    text = model_text(output.text or "", failure, max_chars)
+    shown = model_images(output.image_data) if images else []
+    return content_blocks(text_blocks(text.shown, output, [text.omission] if text.omission else [], shown), shown)
+
+
+def _image_lines(paths: Sequence[Path], images: Sequence[ModelImage], links: bool) -> list[str]:
+    lines: list[str] = []
+    for path, image in zip_longest(paths, images):
+        if isinstance(image, str):
+            lines.append(f"- {printable(path)} (not shown: {image})")
+        elif links:
+            lines.append(f"- {printable(path)}")
+    more = [f"- {len(lines) - NAMED} more in the same directory"] if len(lines) > NAMED else []
+    return ["Images:", *lines[:NAMED], *more] if lines else []
+
+
+def failure_text(failure: Exception) -> str:
+    """Returns the message of an exception as printable text, or its type if it has no message."""
+    text = str(failure)
+    if isinstance(failure, OSError) and failure.strerror and failure.filename:
+        text = f"can't access {failure.filename}: {failure.strerror}"
+    text = printable(text, lines=True)
+    return text if text.strip() else type(failure).__name__
+
+
+def _cut(text: str, max_chars: int) -> str:
+    """Returns the head and tail of a text that is too long."""
+    head = max_chars * 2 // 3
+    left_out = len(text) - max_chars
+    return f"{text[:head]}\n[... {left_out} characters omitted ...]\n{text[head + left_out :]}"
+
+
+def _files(paths: Sequence[Path]) -> list[str]:
+    return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
+
+
+#: In lines with more characters, backspaces are removed instead of applied.
+MAX_LINE = 1 << 20
+
+_MOVES = re.compile("(\b+|\r)")
+
+
+def drawn(text: str) -> str:
+    """Returns the final text: after a carriage return or backspace, new characters overwrite old ones."""
+    if "\r" not in text and "\b" not in text:
+        return text
+    return "\n".join(map(_line, text.split("\n")))
+
+
+def _line(line: str) -> str:
+    if "\b" in line:
+        if len(line) <= MAX_LINE:
+            return _line_with_backspaces(line)
+        line = line.replace("\b", "")
+    return _line_with_returns(line) if "\r" in line else line
+
+
+def _line_with_backspaces(line: str) -> str:
+    shown, cursor = list[str](), 0
+    for part in _MOVES.split(line):
+        if part.startswith("\b"):
+            cursor = max(0, cursor - len(part))
+        elif part == "\r":
+            cursor = 0
+        else:
+            shown[cursor : cursor + len(part)] = part
+            cursor += len(part)
+    return "".join(shown)
+
+
+def _line_with_returns(line: str) -> str:
+    shown, length = list[str](), 0
+    # The last part is shown in full; an earlier part only where it is longer.
+    for part in reversed(line.split("\r")):
+        if len(part) > length:
+            shown.append(part[length:])
+            length = len(part)
+    return "".join(shown)
