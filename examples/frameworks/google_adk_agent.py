@@ -1,10 +1,10 @@
 """An agent of Google's ADK that acts with code: `python google_adk_agent.py MODEL "your question"`."""
 
 import asyncio
+import base64
 import sys
 from typing import Any
 
-from cell_for_model import DESCRIPTION, run_cell
 from google.adk.agents import Agent
 from google.adk.models import BaseLlm
 from google.adk.runners import InMemoryRunner
@@ -17,13 +17,18 @@ def make_agent(executor: CodeExecutor, model: BaseLlm | str) -> Agent:
     """Returns an agent with one tool. ADK moves the images of its result to where the model sees them."""
 
     async def run_python(code: str) -> dict[str, Any]:
-        text, images = await run_cell(executor, code)
+        """Executes Python code in an IPython cell. Variables persist between cells. Errors come back as text."""
+        result = await executor.execute(code, raise_errors=False)
+        blocks = await asyncio.to_thread(result.for_model)
         return {
-            "output": text,
-            "images": [types.Part.from_bytes(data=image.data, mime_type=image.media_type) for image in images],
+            "output": "\n".join(block["text"] for block in blocks if block["type"] == "text"),
+            "images": [
+                types.Part.from_bytes(data=base64.b64decode(block["data"]), mime_type=block["mimeType"])
+                for block in blocks
+                if block["type"] == "image"
+            ],
         }
 
-    run_python.__doc__ = DESCRIPTION
     return Agent(name="coder", model=model, tools=[run_python])
 
 

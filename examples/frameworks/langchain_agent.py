@@ -1,11 +1,9 @@
 """An agent of LangChain that acts with code: `python langchain_agent.py anthropic:MODEL "your question"`."""
 
 import asyncio
-import base64
 import sys
 from typing import Any
 
-from cell_for_model import DESCRIPTION, run_cell
 from langchain.agents import create_agent
 from langchain.tools import tool
 from langchain_core.language_models import BaseChatModel
@@ -16,16 +14,13 @@ from ipybox import CodeExecutor
 def make_agent(executor: CodeExecutor, model: BaseChatModel | str) -> Any:
     """Returns an agent with one tool."""
 
-    @tool(description=DESCRIPTION)
+    @tool
     async def run_python(code: str) -> list[dict[str, str]]:
-        text, images = await run_cell(executor, code)
-        return [
-            {"type": "text", "text": text},
-            *(
-                {"type": "image", "base64": base64.b64encode(image.data).decode(), "mime_type": image.media_type}
-                for image in images
-            ),
-        ]
+        """Executes Python code in an IPython cell. Variables persist between cells. Errors come back as text."""
+        result = await executor.execute(code, raise_errors=False)
+        blocks = await asyncio.to_thread(result.for_model)
+        names = {"data": "base64", "mimeType": "mime_type"}
+        return [{names.get(key, key): value for key, value in block.items()} for block in blocks]
 
     return create_agent(model, tools=[run_python])
 

@@ -1,11 +1,9 @@
 """An agent of OpenAI's Agents SDK that acts with code: `python openai_agents_agent.py MODEL "your question"`."""
 
 import asyncio
-import base64
 import sys
 
 from agents import Agent, Model, Runner, ToolOutputImage, ToolOutputText, function_tool
-from cell_for_model import DESCRIPTION, run_cell
 
 from ipybox import CodeExecutor
 
@@ -13,11 +11,17 @@ from ipybox import CodeExecutor
 def make_agent(executor: CodeExecutor, model: Model | str) -> Agent:
     """Returns an agent with one tool."""
 
-    @function_tool(description_override=DESCRIPTION)
+    @function_tool
     async def run_python(code: str) -> list[ToolOutputText | ToolOutputImage]:
-        text, images = await run_cell(executor, code)
-        urls = [f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}" for image in images]
-        return [ToolOutputText(text=text), *(ToolOutputImage(image_url=url) for url in urls)]
+        """Executes Python code in an IPython cell. Variables persist between cells. Errors come back as text."""
+        result = await executor.execute(code, raise_errors=False)
+        blocks = await asyncio.to_thread(result.for_model)
+        return [
+            ToolOutputText(text=block["text"])
+            if block["type"] == "text"
+            else ToolOutputImage(image_url=f"data:{block['mimeType']};base64,{block['data']}")
+            for block in blocks
+        ]
 
     return Agent(name="coder", model=model, tools=[run_python])
 

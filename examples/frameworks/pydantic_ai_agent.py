@@ -5,10 +5,10 @@ Without arguments a script is the model, so that no key is needed. With `anthrop
 """
 
 import asyncio
+import base64
 import sys
 import tempfile
 
-from cell_for_model import DESCRIPTION, run_cell
 from pydantic_ai import Agent, BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -44,10 +44,17 @@ def make_agent(executor: CodeExecutor, model: Model | str) -> Agent:
     """Returns an agent with one tool."""
     agent = Agent(model, instructions=INSTRUCTIONS)
 
-    @agent.tool_plain(description=DESCRIPTION, sequential=True)
+    @agent.tool_plain(sequential=True)
     async def run_python(code: str) -> list[str | BinaryContent]:
-        text, images = await run_cell(executor, code)
-        return [text, *(BinaryContent(image.data, media_type=image.media_type) for image in images)]
+        """Executes Python code in an IPython cell. Variables persist between cells. Errors come back as text."""
+        result = await executor.execute(code, raise_errors=False)
+        blocks = await asyncio.to_thread(result.for_model)
+        return [
+            block["text"]
+            if block["type"] == "text"
+            else BinaryContent(base64.b64decode(block["data"]), media_type=block["mimeType"])
+            for block in blocks
+        ]
 
     return agent
 

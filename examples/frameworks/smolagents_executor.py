@@ -9,8 +9,7 @@ from typing import Any
 from smolagents import Tool
 from smolagents.local_python_executor import CodeOutput, PythonExecutor
 
-from ipybox import CodeExecutionError, Executor, Result
-from ipybox.errors import ExecutionTimeoutError
+from ipybox import Executor, Result
 
 #: A class of its own, which no `except Exception` of the model's code catches, carries the answer out of the cell.
 FINAL_ANSWER = """
@@ -45,14 +44,11 @@ class IpyboxExecutor(PythonExecutor):
 
     def __call__(self, code_action: str) -> CodeOutput:
         """Executes a cell. Its error becomes the agent's observation."""
-        try:
-            done = self._executor.run(code_action)
-        except (CodeExecutionError, ExecutionTimeoutError) as error:
-            logs = "\n".join(part for part in (error.text, *error.notices) if part)
-            if error.name == "FinalAnswer":
-                return CodeOutput(output=json.loads(error.value or "null"), logs=logs, is_final_answer=True)
-            raise RuntimeError(f"{logs}\n{error}") from error
+        done = self._executor.run(code_action, raise_errors=False)
+        if done.error is not None and done.error.name == "FinalAnswer":
+            return CodeOutput(output=json.loads(done.error.value or "null"), logs=done.text or "", is_final_answer=True)
+        logs = "\n".join(block["text"] for block in done.for_model(images=False))
+        if done.error is not None:
+            raise RuntimeError(logs)
         value = next((each.data["text/plain"] for each in done.outputs if isinstance(each, Result)), None)
-        images = [f"Image: {path}" for path in done.images]
-        logs = "\n".join(part for part in (done.text, *images, *done.notices) if part)
         return CodeOutput(output=value, logs=f"{logs}\n", is_final_answer=False)

@@ -36,7 +36,7 @@ def test_an_agent_keeps_state_and_gets_errors_images_and_decisions(framework: st
     assert state == "41\n42"
     assert error.startswith("before\n")
     assert error.endswith("ZeroDivisionError: division by zero")
-    assert image == "(no output)"
+    assert image.startswith("Images:\n- ")
     assert seen["images"] == ["data:image/png;base64,iVBORw0K"]
     assert paid == "paid 5"
     assert "it is too much" in rejected
@@ -50,11 +50,25 @@ def test_smolagents_keeps_state_and_gets_errors_decisions_and_a_final_answer(tmp
     seen = output_of("of_smolagents.py", cells, tmp_path)
 
     nothing, state, error, image, paid, rejected, _ = seen["texts"]
-    assert nothing == "Execution logs:\n\nLast output from code snippet:\nNone"
+    assert nothing == "Execution logs:\n(no output)\nLast output from code snippet:\nNone"
     assert state.endswith("Last output from code snippet:\n42")
     assert "before\n" in error
     assert "ZeroDivisionError: division by zero" in error
-    assert "Image: " in image
+    assert "Images:\n- " in image
     assert "paid 5" in paid
     assert "rejected" in rejected
     assert seen["answer"] == "It is done."
+
+
+def test_code_mode_of_fastmcp_calls_tools_from_a_kernel(tmp_path: Path):
+    cells = [
+        "first = await call_tool('add', {'x': 1, 'y': 2})\nreturn {'sum': first['result'], 'all': '''a\nb'''}",
+        "await call_tool('add', {'x': 'one', 'y': 2})",
+        "1 / 0",
+    ]
+
+    added, refused, failed = output_of("of_fastmcp.py", cells, tmp_path)
+
+    assert json.loads(added) == {"sum": 3, "all": "a\nb"}
+    assert "add" in refused
+    assert failed.endswith("ZeroDivisionError: division by zero")
