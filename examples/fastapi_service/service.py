@@ -19,7 +19,7 @@ from fastapi import FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor
 from ipybox.errors import ApprovalExpiredError
 
 
@@ -77,14 +77,12 @@ async def lines(code: str) -> AsyncGenerator[str]:
     """Yields the events of a cell."""
     asked: list[str] = []
     try:
-        async with aclosing(executor.stream(code, chunks=True)) as stream:
+        async with aclosing(executor.stream(code, chunks=True, raise_errors=False)) as stream:
             async for item in stream:
                 if isinstance(item, ApprovalRequest):
                     asked.append(item.id)
                     pending[item.id] = item
                 yield json.dumps(event_of(item)) + "\n"
-    except (CodeExecutionError, TimeoutError) as error:
-        yield json.dumps({"error": str(error)}) + "\n"
     finally:
         for request_id in asked:
             pending.pop(request_id, None)
@@ -98,4 +96,4 @@ def event_of(item: ApprovalRequest | CodeExecutionChunk | CodeExecutionResult) -
         case CodeExecutionChunk():
             return {"text": item.text}
         case CodeExecutionResult():
-            return {"done": True, "notices": item.notices}
+            return {"done": True, "notices": item.notices} if item.error is None else {"error": str(item.error)}
