@@ -1,7 +1,7 @@
 """A cell that was started, and runs on while nothing waits for it."""
 
 from ipybox.code_exec.cell_runner import Cell, CellRunner
-from ipybox.code_exec.result import CodeExecutionResult
+from ipybox.code_exec.result import CodeExecutionResult, result_of
 from ipybox.kernel_mgr.display_forms import text_of_all
 from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.tasks import Detached
@@ -32,11 +32,12 @@ class RunningCell(Detached[CodeExecutionResult]):
             self._cell.deadline.cancel()
         return not self.task.done()
 
-    async def wait(self, timeout: float | None = None) -> CodeExecutionResult:
+    async def wait(self, timeout: float | None = None, *, raise_errors: bool = True) -> CodeExecutionResult:
         """Returns the result when the cell ends. May be called again, also after it was cancelled.
 
         Args:
             timeout: Seconds to wait; None for no limit.
+            raise_errors: As for `CodeExecutor.execute`.
 
         Raises:
             TimeoutError: If the cell is still running after `timeout`: then, `done` is false.
@@ -44,4 +45,4 @@ class RunningCell(Detached[CodeExecutionResult]):
         """
         if not await self.ended(timeout):
             raise TimeoutError(f"the cell is still running after {timeout:g} s: wait again, or cancel it")
-        return self.task.result()
+        return await result_of(self.task, raise_errors=raise_errors)

@@ -128,7 +128,13 @@ class Executor:
         """
         decide = None if approver is None else _decide_by(approver)
         execute = partial(
-            self._executor.execute, code, timeout, approver=decide, variables=variables, env=env, raise_errors=raise_errors
+            self._executor.execute,
+            code,
+            timeout,
+            approver=decide,
+            variables=variables,
+            env=env,
+            raise_errors=raise_errors,
         )
         return self._running().call(execute)
 
@@ -268,9 +274,9 @@ class StartedCell:
 
         return self._portal.call(output)
 
-    def wait(self, timeout: float | None = None) -> CodeExecutionResult:
+    def wait(self, timeout: float | None = None, *, raise_errors: bool = True) -> CodeExecutionResult:
         """Returns the result when the cell ends, as `RunningCell.wait`. Ctrl-C ends the wait, but not the cell."""
-        return self._portal.call(lambda: self._cell.wait(timeout))
+        return self._portal.call(lambda: self._cell.wait(timeout, raise_errors=raise_errors))
 
     def cancel(self) -> bool:
         """Interrupts the cell, as `RunningCell.cancel`."""

@@ -520,5 +520,6 @@ def test_a_thread_starts_and_waits_for_cells(tmp_path: Path):
         assert cell.cancel()
         with pytest.raises(ExecutionCancelledError):
             cell.wait()
+        assert isinstance(cell.wait(raise_errors=False).error, ExecutionCancelledError)
         assert cell.done
         assert executor.start_cell("1 + 1").wait().text == "2"

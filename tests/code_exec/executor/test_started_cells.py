@@ -60,6 +60,7 @@ async def test_errors_and_timeouts_are_raised_by_the_wait(approver: CodeExecutor
     failing, late = await approver.start_cell("1 / 0"), await approver.start_cell(SLEEPS, timeout=1)
     with pytest.raises(ExecutionTimeoutError):
         await late.wait()
+    assert isinstance((await late.wait(raise_errors=False)).error, ExecutionTimeoutError)
     with pytest.raises(CodeExecutionError, match="ZeroDivisionError"):
         await failing.wait()
 
