@@ -8,6 +8,7 @@ import atexit
 import inspect
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future, InvalidStateError, wait
@@ -57,7 +58,10 @@ class Executor:
     def __init__(self, config: ExecutorConfig):
         if config.approver is not None:
             config = replace(config, approver=_decide_by(config.approver))
-        self._executor = CodeExecutor.configured(config)
+        self._share(CodeExecutor.configured(config), _SharedPortal())
+
+    def _share(self, executor: CodeExecutor, portal: "_SharedPortal") -> None:
+        self._executor, self._shared = executor, portal
         self._portal: Portal | None = None
 
     def __enter__(self) -> Self:
@@ -76,7 +80,7 @@ class Executor:
         """
         if self._portal is not None:
             raise RuntimeError(FORKED if self._portal.forked else "the executor is already running")
-        self._portal = portal = Portal()
+        self._portal = portal = self._shared.acquire()
         atexit.register(self._stop_at_exit)
         try:
             portal.call(self._executor.start)
@@ -96,7 +100,13 @@ class Executor:
             try:
                 portal.call(self._executor.stop)
             finally:
-                portal.close()
+                self._shared.release()
+
+    def sibling(self, name: str | None = None) -> "Executor":
+        """Returns another executor for concurrent use, with a kernel of its own, as `CodeExecutor.sibling`."""
+        sibling = Executor.__new__(Executor)
+        sibling._share(self._in_loop(lambda: self._executor.sibling(name)), self._shared)
+        return sibling
 
     def run(
         self,
@@ -163,7 +173,9 @@ class Executor:
         approver: "Callable[[ApprovalRequest], object] | None" = None,
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Generator[CodeExecutionChunk | CodeExecutionResult, None, None]:
+        raise_errors: bool = True,
+        requests: bool = False,
+    ) -> Generator["StreamedRequest | CodeExecutionChunk | CodeExecutionResult", None, None]:
         """Executes code; yields its output as it arrives, and finally the result.
 
         Closing the generator interrupts the code. Nothing is yielded while the approver decides on a tool call.
@@ -174,20 +186,28 @@ class Executor:
             approver: As for `run`.
             variables: As for `run`.
             env: As for `run`.
+            raise_errors: As for `run`.
+            requests: Whether to yield each tool call that no policy decides on, instead of asking an approver. The call
+                waits for its decision.
 
         Raises:
             RuntimeError: If the executor is not running.
-            TypeError: If the approver is an asynchronous function.
+            TypeError: If the approver is an asynchronous function, or one is passed with `requests`.
             AuditError, CodeExecutionError, TimeoutError, ValueError, VariableError: As `CodeExecutor.stream`.
         """
+        if requests and approver is not None:
+            raise TypeError("pass either approver=... or requests=True")
         portal = self._running()
         decide = self._executor.default_approver if approver is None else _decide_by(approver)
-        batches = knows_batches(decide)
-        items = self._executor.stream(code, timeout, chunks=True, variables=variables, env=env, batches=batches)
+        batches = not requests and knows_batches(decide)
+        stream = partial(self._executor.stream, variables=variables, env=env, batches=batches)
+        items = stream(code, timeout, chunks=True, raise_errors=raise_errors)
         try:
             while (item := portal.call(lambda: anext(items, None))) is not None:
                 if isinstance(item, CodeExecutionChunk | CodeExecutionResult):
                     yield item
+                elif requests:
+                    yield StreamedRequest(item, portal)
                 else:
                     portal.call(partial(ask, decide, item))
         finally:
@@ -203,11 +223,7 @@ class Executor:
 
     def cancel(self) -> bool:
         """Interrupts the code that another thread is executing, and returns whether there was any."""
-
-        async def cancel() -> bool:
-            return self._executor.cancel()
-
-        return self._running().call(cancel)
+        return self._running().run(self._executor.cancel)
 
     @contextmanager
     def attach(self, name: str = "default") -> Generator["KernelRelay"]:
@@ -221,13 +237,7 @@ class Executor:
 
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a Jupyter notebook, as `CodeExecutor.notebook`."""
-        if self._portal is None:
-            return self._executor.notebook()
-
-        async def notebook() -> "NotebookNode":
-            return self._executor.notebook()
-
-        return self._portal.call(notebook)
+        return self._in_loop(self._executor.notebook)
 
     def upload_file(self, source: Path | str, destination: str | Path) -> "TransferReport":
         """Copies a file or directory of the host into the working directory, as `CodeExecutor.upload_file`."""
@@ -246,6 +256,10 @@ class Executor:
                 source=self,
             )
         self.stop()
+
+    def _in_loop(self, function: Callable[[], _Result]) -> _Result:
+        """Returns the result of a function, which is called in the event loop if the executor is running."""
+        return function() if self._portal is None else self._portal.run(function)
 
     def _running(self) -> "Portal":
         if self._portal is None:
@@ -268,11 +282,7 @@ class StartedCell:
     @property
     def output(self) -> ExecutionOutput:
         """What the cell has printed and displayed so far, as `RunningCell.output`."""
-
-        async def output() -> ExecutionOutput:
-            return self._cell.output
-
-        return self._portal.call(output)
+        return self._portal.run(lambda: self._cell.output)
 
     def wait(self, timeout: float | None = None, *, raise_errors: bool = True) -> CodeExecutionResult:
         """Returns the result when the cell ends, as `RunningCell.wait`. Ctrl-C ends the wait, but not the cell."""
@@ -280,11 +290,27 @@ class StartedCell:
 
     def cancel(self) -> bool:
         """Interrupts the cell, as `RunningCell.cancel`."""
+        return self._portal.run(self._cell.cancel)
 
-        async def cancel() -> bool:
-            return self._cell.cancel()
 
-        return self._portal.call(cancel)
+class StreamedRequest:
+    """A tool call that `Executor.stream` yields for a decision. Any thread may call the methods.
+
+    Attributes:
+        request: The call, whose own methods need `await`.
+    """
+
+    def __init__(self, request: "ApprovalRequest", portal: "Portal"):
+        self.request = request
+        self._portal = portal
+
+    def accept(self) -> bool:
+        """Lets the tool run, and returns whether the decision counts, as `ApprovalRequest.accept`."""
+        return self._portal.call(self.request.accept)
+
+    def reject(self, reason: str | None = None) -> bool:
+        """Makes the call fail, as `ApprovalRequest.reject`."""
+        return self._portal.call(lambda: self.request.reject(reason))
 
 
 class Portal:
@@ -329,6 +355,14 @@ class Portal:
         finally:
             self._waiting.discard(call)
 
+    def run(self, function: Callable[[], _Result]) -> _Result:
+        """Returns the result of a function that is called in the loop; raises as `call`."""
+
+        async def work() -> _Result:
+            return function()
+
+        return self.call(work)
+
     def close(self) -> None:
         """Ends the loop; work in it is cancelled."""
         self._call_soon(self._closed.set)
@@ -359,6 +393,30 @@ class Portal:
             started.set_exception(exc)
         finally:
             self._abandon()
+
+
+class _SharedPortal:
+    """The portal of an executor and its siblings: the first to start opens it, and the last to stop closes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._portal: Portal | None = None
+        self._users = 0
+
+    def acquire(self) -> Portal:
+        """Returns the open portal; raises as `Portal`."""
+        with self._lock:
+            self._portal = self._portal or Portal()
+            self._users += 1
+            return self._portal
+
+    def release(self) -> None:
+        """Ends one use of the portal."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._portal is not None:
+                portal, self._portal = self._portal, None
+                portal.close()
 
 
 class _Call(Generic[_Result]):

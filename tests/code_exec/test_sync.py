@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, Executor
-from ipybox.code_exec.sync import Portal
+from ipybox.code_exec.sync import Portal, StreamedRequest
 from ipybox.errors import ExecutionCancelledError, ExecutionTimeoutError
 from ipybox.tool_exec.approval.request import accepts_batches
 from tests import servers
@@ -508,6 +508,7 @@ def test_variables_go_in_and_out(executor: Executor):
     result = executor.run("import os; y = given + 1; os.environ['A']", variables={"given": 1}, env={"A": "b"})
     assert (result.text, executor.get("y", WAIT)) == ("'b'", 2)
     *_, last = executor.stream("given, os.environ['A']", variables={"given": 2}, env={"A": "c"})
+    assert isinstance(last, CodeExecutionResult)
     assert last.text == "(2, 'c')"
 
 
@@ -523,3 +524,40 @@ def test_a_thread_starts_and_waits_for_cells(tmp_path: Path):
         assert isinstance(cell.wait(raise_errors=False).error, ExecutionCancelledError)
         assert cell.done
         assert executor.start_cell("1 + 1").wait().text == "2"
+
+
+def test_siblings_run_in_parallel_and_end_in_any_order(workspace: Path):
+    before = threading.active_count()
+    with Executor(working_dir=workspace, approver=lambda request: False) as first:
+        second = first.sibling("second")
+        with pytest.raises(RuntimeError, match="not running"):
+            second.run("1")
+        second.start()
+        busy = first.start_cell("x = 1\nimport time; time.sleep(60)")
+        assert second.run("'x' in globals()").text == "False"
+        assert second.run(CALL, raise_errors=False).error is not None, "it has the same approver"
+        assert busy.cancel()
+        first.stop()
+        assert second.run("y = 2; y").text == "2"
+        first.start()
+        second.stop()
+        assert first.run("'usable'").text == "'usable'"
+    assert threading.active_count() == before
+
+
+def test_stream_yields_requests_and_errors(executor: Executor):
+    code = "print(1, flush=True)\n" + CALL
+    seen: list[str] = []
+    for decision in (True, False):
+        for item in executor.stream(code, WAIT, requests=True, raise_errors=False):
+            if isinstance(item, StreamedRequest):
+                seen.append(item.request.tool_name)
+                assert item.accept() if decision else item.reject("not today")
+                assert not item.accept()
+            elif isinstance(item, CodeExecutionResult):
+                seen.append(f"{item.text} {item.error and item.error.value}")
+    assert seen[:3] == ["echo", "1\nhello None", "echo"]
+    assert seen[3].startswith("1 ")
+    assert "not today" in seen[3]
+    with pytest.raises(TypeError, match=r"either approver=\.\.\. or requests"):
+        next(executor.stream("1", approver=lambda request: True, requests=True))
