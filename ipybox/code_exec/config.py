@@ -205,15 +205,15 @@ class ExecutorConfig:
             processes=self.process_limit,
         )
 
-    def file_transfer(self, allowed: Sequence[Path | str] = (".",)) -> "FileTransfer":
-        """Returns an object that copies files to and from allowed directories of the workspace.
+    def file_transfer(self, allowed: Sequence[Path | str] = (".",), root: Path | None = None) -> "FileTransfer":
+        """Returns an object that copies files to and from allowed directories of the workspace, or of `root`.
 
         Raises:
             ValueError: If a directory can't be allowed.
         """
         from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 
-        return FileTransfer(self.workspace, allowed, settings=lambda: self.settings)
+        return FileTransfer(root or self.workspace, allowed, settings=lambda: self.settings)
 
     def placeholder_values(self) -> dict[str, str]:
         """Returns the current values of `${VAR}` placeholders that this process's environment does not set."""

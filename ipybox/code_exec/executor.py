@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ipybox.audit.records import SessionObserver
     from ipybox.kernel_mgr.attach.relay import KernelRelay
-    from ipybox.kernel_mgr.transfer.file_transfer import Download, TransferReport
+    from ipybox.kernel_mgr.transfer.file_transfer import Download, FileTransfer, TransferReport
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
 
 __all__ = ["STATE_LOST", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
@@ -88,9 +88,15 @@ class CodeExecutor:
         executor._wire(config, _new_recorder(config, observer))
         return executor
 
-    def _wire(self, config: ExecutorConfig, recorder: SessionRecorder, sibling: "CodeExecutor | None" = None) -> None:
+    def _wire(
+        self,
+        config: ExecutorConfig,
+        recorder: SessionRecorder,
+        sibling: "CodeExecutor | None" = None,
+        directory: Path | None = None,
+    ) -> None:
         """Creates the parts of the executor that it doesn't share with a sibling."""
-        self._config, self._recorder = config, recorder
+        self._config, self._recorder, self._directory = config, recorder, directory
         #: The executors that share the runtime and were started, in this order.
         self._started: list[CodeExecutor] = [] if sibling is None else sibling._started
         registrations = SealVerifier(config.workspace)
@@ -105,7 +111,7 @@ class CodeExecutor:
             registrations=registrations,
         )
         self._runtime = SharedRuntime(config, caller) if sibling is None else sibling._runtime
-        self._kernel = KernelLifecycle(config, self._runtime, caller)
+        self._kernel = KernelLifecycle(config, self._runtime, caller, directory)
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
         #: Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`.
         self.run = self._runner.run
@@ -216,15 +222,32 @@ class CodeExecutor:
         """
         await self._kernel.reset()
 
-    def sibling(self, name: str | None = None) -> "CodeExecutor":
+    def sibling(self, name: str | None = None, *, working_dir: Path | str | None = None) -> "CodeExecutor":
         """Returns another executor for concurrent use, with a kernel, state, queue and MCP servers of its own.
 
         It has the same options, and shares the gateway process: it takes about 19 MiB of memory on Linux (36 elsewhere)
         instead of about 90, or 150 with a sandbox. So siblings run in one sandbox and share its limits. With an engine,
-        each has its own job, node and limits. They start and stop in any order. The audit log contains the name.
+        each has its own job, node and limits. They start and stop in any order.
+
+        Args:
+            name: The name in the audit log.
+            working_dir: The kernel's working directory, an absolute path or relative to the first executor's; by
+                default, the same as this executor's. Images and copied files are saved there, and modules are imported
+                from there first. Generated and installed packages, `.env` and the audit log are shared nevertheless.
+
+        Raises:
+            ValueError: If `working_dir` is outside of the directory that the sandbox lets code write, or kernels run on
+                an engine.
         """
+        directory = self._directory
+        if working_dir is not None:
+            workspace, directory = self._config.workspace, (self._config.workspace / working_dir).resolve()
+            if self._config.remote:
+                raise ValueError("siblings with a working_dir of their own can't run on an engine")
+            if self._config.sandbox and not directory.is_relative_to(workspace):
+                raise ValueError(f"working_dir must be in {workspace}, which the sandbox of all siblings allows")
         sibling = CodeExecutor.__new__(CodeExecutor)
-        sibling._wire(self._config, self._recorder.named(name), self)
+        sibling._wire(self._config, self._recorder.named(name), self, directory)
         return sibling
 
     def cancel(self) -> bool:
@@ -396,7 +419,7 @@ class CodeExecutor:
             ValueError: If `source` is too large.
         """
         source = Path(source)
-        report = await asyncio.to_thread(lambda: self._config.file_transfer().copy_in(source, destination))
+        report = await asyncio.to_thread(lambda: self._file_transfer.copy_in(source, self._located(destination)))
         if self._kernel.running:
             self._kernel.notices += await self._kernel.gateway.push_files()
         return report
@@ -419,7 +442,16 @@ class CodeExecutor:
         remote = await self.read_from_node(source)
         if remote is not None:
             return await asyncio.to_thread(lambda: self._config.file_transfer().store(remote, destination))
-        return await asyncio.to_thread(lambda: self._config.file_transfer().copy_out(source, destination))
+        return await asyncio.to_thread(lambda: self._file_transfer.copy_out(self._located(source), destination))
+
+    @property
+    def _file_transfer(self) -> "FileTransfer":
+        # In the workspace, links that code may have created are not followed on the way to a sibling's directory.
+        inside = self._directory is None or self._directory.is_relative_to(self._config.workspace)
+        return self._config.file_transfer(root=None if inside else self._directory)
+
+    def _located(self, path: str | Path) -> str | Path:
+        return path if self._directory is None else self._directory / path
 
     async def read_from_node(self, source: str | Path) -> "Download | None":
         """Returns a file, or a directory as tar, from a node that doesn't share the working directory; else None.

@@ -11,10 +11,12 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.shared_runtime import SharedRuntime
+from ipybox.guest.protocol import DIRECTORY_VARIABLE
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.errors import CodeExecutionError, GatewayError, SandboxError
 from ipybox.support.tasks import TaskSet
@@ -34,10 +36,14 @@ class _State(enum.Enum):
 
 
 class KernelLifecycle:
-    """Starts, replaces and stops the kernel of one executor. The kernel is the `caller` of tools."""
+    """Starts, replaces and stops the kernel of one executor. The kernel is the `caller` of tools.
 
-    def __init__(self, config: ExecutorConfig, runtime: SharedRuntime, caller: ToolCaller):
+    It runs in `directory`; by default, in the workspace.
+    """
+
+    def __init__(self, config: ExecutorConfig, runtime: SharedRuntime, caller: ToolCaller, directory: Path | None):
         self._config = config
+        self._directory = directory
         self._runtime = runtime
         self._gateways = runtime.gateways(caller)
         self._caller = caller
@@ -181,9 +187,9 @@ class KernelLifecycle:
             if self._state is _State.STARTED:
                 raise RuntimeError("the code executor is already running")
             await self._recorder.require()
-            workspace = self._config.workspace
-            if not workspace.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "no such working directory", str(workspace))
+            place = self._directory or self._config.workspace
+            if not place.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "no such working directory", str(place))
             self.expected_kernel_id = ""
             async with AsyncExitStack() as resources:
                 await resources.enter_async_context(self._runtime)
@@ -256,13 +262,17 @@ class KernelLifecycle:
         if not gateway.running:  # ended, or being started by another executor
             return None
         self.gateway = gateway
+        env, images = {TOKEN_VARIABLE: self._caller.token}, self._config.images
+        if self._directory is not None:
+            env[DIRECTORY_VARIABLE] = str(self._directory)
+            images = images if self._config.images_dir else self._directory / "images"
         client = KernelClient(
-            images_dir=self._config.images,
+            images_dir=images,
             untrusted_root=self._config.untrusted_root,
-            workspace=self._config.workspace,
+            workspace=self._directory or self._config.workspace,
             kernel_init_timeout=self._config.kernel_init_timeout,
             endpoint=gateway.endpoint,
-            env={TOKEN_VARIABLE: self._caller.token},
+            env=env,
         )
         try:
             await client.connect(retries=0)

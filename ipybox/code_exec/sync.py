@@ -102,10 +102,10 @@ class Executor:
             finally:
                 self._shared.release()
 
-    def sibling(self, name: str | None = None) -> "Executor":
+    def sibling(self, name: str | None = None, *, working_dir: Path | str | None = None) -> "Executor":
         """Returns another executor for concurrent use, with a kernel of its own, as `CodeExecutor.sibling`."""
         sibling = Executor.__new__(Executor)
-        sibling._share(self._in_loop(lambda: self._executor.sibling(name)), self._shared)
+        sibling._share(self._in_loop(lambda: self._executor.sibling(name, working_dir=working_dir)), self._shared)
         return sibling
 
     def run(

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ipybox.guest.descendants import adopt_orphans, kill_descendants
 from ipybox.guest.import_placeholders import placeholders
-from ipybox.guest.protocol import MAX_FDS, READY
+from ipybox.guest.protocol import DIRECTORY_VARIABLE, MAX_FDS, READY
 from ipybox.guest.tools.protocol import TOKEN_VARIABLE
 from ipybox.support.gc_pause import gc_paused
 
@@ -92,9 +92,8 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
     config.GuestGatewayApp.ws_ping_interval = 0  # end of file reports a lost peer
     config.JupyterWebsocketPersonality.list_kernels = True
-    config.JupyterWebsocketPersonality.env_whitelist = [
-        TOKEN_VARIABLE
-    ]  # variables that a client may set for its kernel
+    # The variables that a client may set for its kernel.
+    config.JupyterWebsocketPersonality.env_whitelist = [DIRECTORY_VARIABLE, TOKEN_VARIABLE]
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
     config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernel_manager.GuestMultiKernelManager"
     config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernel_manager.GuestKernelConnection"

@@ -29,7 +29,7 @@ from ipybox.guest.interrupts import POKE, do_nothing, interrupts_end
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.process import close_input, die_with_parent, end_child, limit_process
-from ipybox.guest.protocol import ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
+from ipybox.guest.protocol import DIRECTORY_VARIABLE, ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
 from ipybox.support.gc_pause import gc_paused
 
 # The debugger takes a fifth of the import time, opens a port, and is not offered to people who attach.
@@ -239,6 +239,9 @@ class GuestKernelApp(IPKernelApp):
             os.environ.update(json.loads(read_line(stream)))
         importlib.invalidate_caches()  # packages may have been installed since
         cast(Any, super()).init_extensions()
+        if directory := os.environ.pop(DIRECTORY_VARIABLE, None):
+            os.chdir(directory)
+            sys.path.insert(0, directory)  # before the workspace
 
     def start(self) -> None:
         """Runs the kernel. A forked child that returns here, because its code awaits, is terminated."""

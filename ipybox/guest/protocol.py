@@ -44,6 +44,9 @@ ENVIRONMENT_FILE, TOKEN_FILE = "environment.json", "token"
 SHELL_VARIABLE = "IPYBOX_SHELL_COMMANDS"
 APPROVE_COMMANDS, REQUIRE_ESCAPE = "approve", "escape"
 
+#: The environment variable with a kernel's working directory, unless that is the workspace.
+DIRECTORY_VARIABLE = "IPYBOX_DIRECTORY"
+
 #: A field of the gateway's response about a new kernel: the modules that are not preloaded, each with a reason: it
 #: can't be imported, its import starts threads or opens descriptors, or the import has not finished yet.
 NOT_PRELOADED = "ipybox_not_preloaded"
