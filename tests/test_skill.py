@@ -97,6 +97,6 @@ async def test_what_the_skill_shows_runs_as_it_stands(tmp_path: Path, mode: Mode
         assert "# mcptools.github.list_commits:" in found
         assert len((await run(act)).splitlines()) == 3
 
-        await run("import asyncio\npairs = [('octocat', repo.name) for repo in found.repositories]")
-        (line,) = re.findall(r"`(results = await .*?)`", (SKILL / "SKILL.md").read_text(), re.DOTALL)
+        await run("pairs = [('octocat', repo.name) for repo in found.repositories]")
+        (line,) = re.findall(r"`(results = .*?)`", (SKILL / "SKILL.md").read_text(), re.DOTALL)
         assert await run(f"{line}\nprint(len(results))") == "3"

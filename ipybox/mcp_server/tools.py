@@ -86,14 +86,14 @@ class ToolHandlers:
 
     async def register_mcp_server(
         self,
-        server_name: Annotated[str, Field(description="Name of the server: letters, digits and _")],
+        server_name: Annotated[str, Field(description="Letters, digits and _")],
         server_params: Annotated[dict[str, Any], Field(description=_SERVER_PARAMS, default_factory=dict)],
         *,
         context: mcpserver.Context[Any, Any],
     ) -> CallToolResult | InputRequiredResult:
         """Generates a typed Python API for the tools of an MCP server, in mcptools/<server_name>/.
 
-        Returns the names of the modules, one per tool, or what changed since the last registration.
+        Returns the names of its modules, or what changed.
         """
         # The SDK is loaded at this point; the generator is not.
         from ipybox.mcp_apigen import generate_mcp_sources
@@ -135,8 +135,8 @@ class ToolHandlers:
 
     async def execute_ipython_cell(
         self,
-        code: Annotated[str, Field(description="Python code to execute")],
-        timeout: Annotated[float, Field(description="Maximum execution time in seconds", gt=0)] = 120,
+        code: str,
+        timeout: Annotated[float, Field(description="Seconds", gt=0)] = 120,
         max_output_chars: Annotated[
             int, Field(description="Longer output is truncated, and saved in full to a file", ge=0)
         ] = 5000,
@@ -150,7 +150,7 @@ class ToolHandlers:
     ) -> CallToolResult | InputRequiredResult:
         """Executes Python code in a stateful IPython kernel, which can import the generated tool APIs.
 
-        Returns what the code printed and displayed. Images are shown and saved.
+        Returns its output. Images are shown and saved.
         """
         client = self._client(context.request_context)
         try:
