@@ -242,7 +242,7 @@ class CodeExecutor:
         directory = self._directory
         if working_dir is not None:
             workspace, directory = self._config.workspace, (self._config.workspace / working_dir).resolve()
-            if self._config.remote:
+            if self._config.engine is not None:
                 raise ValueError("siblings with a working_dir of their own can't run on an engine")
             if self._config.sandbox and not directory.is_relative_to(workspace):
                 raise ValueError(f"working_dir must be in {workspace}, which the sandbox of all siblings allows")
