@@ -53,6 +53,8 @@ def text(value: str, *, is_error: bool = False) -> dict[str, Any]:
 def call(id_: Any, name: str, args: dict[str, Any]) -> None:
     match name:
         case "echo":
+            if args.get("announces"):
+                send({"method": "notifications/tools/list_changed"})
             send({"id": id_, "result": text(args["text"])})
         case "record":
             log(f"call {args['text']}")

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import re
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
@@ -17,21 +18,28 @@ from ipybox.cli.option import workspace_option
 from ipybox.cli.output import say, say_json, tell
 from ipybox.cli.parsing import Failure, Mistake
 from ipybox.cli.running import run
+from ipybox.mcp_server.approval_desk import MIN_ID
 from ipybox.mcp_server.attach_socket import running_servers
+from ipybox.support.printable import printable
 from ipybox.support.private_socket import connect_private
 
 #: Maximum bytes of a message: more than a call can have.
 _MAX_LINE = 512 << 20
 #: Seconds between two searches for servers that have started.
 _SEARCH_INTERVAL = 1.0
-#: Characters of an id that are shown; it is random.
-_ID = 6
+#: Seconds for a server to send a line, unless it is watched: a stopped server must not hide the others' calls.
+_RESPONSE_TIMEOUT = 10.0
+#: Characters of an id that are shown.
+_ID = MIN_ID
+#: Seconds after a call's end in which a decision must name its call: it may have been meant for that one.
+_REACTION_TIME = 2.0
 
 _HELP = """Without arguments, it lists the calls. `accept ID` and `decline ID [REASON]` decide; agents see the reason.
 
 With --watch, calls wait for you even if the client has no forms or closes them, as `claude -p` and editors do."""
 _HOW = "enter `a` to accept the oldest call, `d REASON` to decline it; with an ID, as in `a 1f3a5c`, another one"
 
+_IS_ID = re.compile(f"[0-9a-f]{{{MIN_ID},}}")
 _DECISIONS = {"a": True, "accept": True, "d": False, "decline": False}
 
 
@@ -56,14 +64,28 @@ def approvals(workspace: Path, given: Mapping[str, Any], **options: Any) -> int:
 
 async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str, Any]]:
     """Sends a request to a server, and yields its answers until it closes the connection."""
-    with suppress(OSError):  # the server has ended
+    timeout = None if request.get("approvals") == "watch" else _RESPONSE_TIMEOUT
+    try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(server), limit=_MAX_LINE)
+        beats = asyncio.ensure_future(_beat(writer, json.dumps(request)))
         try:
-            writer.write(json.dumps(request).encode() + b"\n")
-            while line := await reader.readline():
+            while line := await asyncio.wait_for(reader.readline(), timeout):
                 yield json.loads(line)
         finally:
+            beats.cancel()
             writer.close()
+    except TimeoutError:
+        tell(f"the MCP server with process id {server.stem.rpartition('-')[2]} does not respond")
+    except OSError:
+        pass  # the server has ended
+
+
+async def _beat(writer: asyncio.StreamWriter, request: str) -> None:
+    """Sends a request, then an empty line every second, which shows that this process is not stopped."""
+    writer.write(request.encode())
+    while True:
+        writer.write(b"\n")
+        await asyncio.sleep(_SEARCH_INTERVAL)
 
 
 async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None) -> int:
@@ -86,6 +108,9 @@ class _Terminal:
         self._as_json = as_json
         #: The waiting calls that were shown, oldest first.
         self._shown: list[str] = []
+        #: The call that was decided here last, and when another one ended.
+        self._decided: str | None = None
+        self._ended_at = -_REACTION_TIME
 
     async def show_waiting(self) -> int:
         waiting = [
@@ -114,22 +139,36 @@ class _Terminal:
                 await asyncio.sleep(_SEARCH_INTERVAL)
 
     async def _watch(self, server: Path) -> None:
-        async for message in _messages(server, approvals="watch"):
-            if "ended" in message:
-                self._shown.remove(message["ended"])
-                say(f"{message['ended'][:_ID]}  {message['state']}", dim=True)
-                continue
-            self._shown.append(message["id"])
-            self._show(message)
-            if self._notify:
-                await self._run_notify(message)
+        shown = set[str]()
+        try:
+            async for message in _messages(server, approvals="watch"):
+                if "watching" in message:
+                    tell(f"watching the MCP server in {printable(message['watching'])}")
+                elif "ended" in message:
+                    shown.remove(message["ended"])
+                    self._end(message["ended"])
+                    say(f"{message['ended'][:_ID]}  {message['state']}", dim=True)
+                else:
+                    shown.add(message["id"])
+                    self._shown.append(message["id"])
+                    self._show(message)
+                    if self._notify:
+                        await self._run_notify(message)
+        finally:
+            for call_id in shown:  # the server has ended
+                self._end(call_id)
+
+    def _end(self, call_id: str) -> None:
+        self._shown.remove(call_id)
+        if call_id != self._decided:
+            self._ended_at = monotonic()
 
     def _show(self, message: Mapping[str, Any]) -> None:
         if self._as_json:
             print(json.dumps(message), flush=True)
             return
         made = datetime.fromisoformat(message["created_at"]).astimezone()
-        say(f"{message['id'][:_ID]}  {made:%H:%M:%S}  {message['workspace']}", bold=True)
+        say(f"{message['id'][:_ID]}  {made:%H:%M:%S}  {printable(message['workspace'])}", bold=True)
         say(message["call"])
 
     async def _run_notify(self, message: Mapping[str, Any]) -> None:
@@ -150,10 +189,16 @@ class _Terminal:
             tell("no call is waiting")
         else:
             verb, *rest = words
-            named = [each for each in self._shown if rest and len(rest[0]) >= _ID and each.startswith(rest[0])]
-            reason = " ".join(rest[1:] if named else rest) or None
-            chosen = (named or self._shown)[0]
-            tasks.create_task(self._decide(chosen, accept=_DECISIONS[verb], reason=reason))
+            accept, named = _DECISIONS[verb], bool(rest) and _IS_ID.fullmatch(rest[0])
+            found = [each for each in self._shown if each.startswith(rest[0])] if named else self._shown[:1]
+            if len(found) != 1 or (accept and len(rest) > bool(named)):
+                tell(f"no decision: {f'no call {rest[0]} is waiting' if named and not found else _HOW}")
+            elif not named and monotonic() - self._ended_at < _REACTION_TIME:
+                tell("no decision: another call has just ended; name the one that you mean, or enter this again")
+            else:
+                self._decided = found[0]
+                reason = " ".join(rest[bool(named) :]) or None
+                tasks.create_task(self._decide(found[0], accept=accept, reason=reason))
 
     async def _decide(self, call_id: str, *, accept: bool, reason: str | None) -> None:
         try:

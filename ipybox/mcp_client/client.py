@@ -138,6 +138,11 @@ class MCPClient:
             logger.error("an MCP server could not be stopped within %g s", _STOP_TIMEOUT)
             self._owner.cancel()
 
+    @property
+    def tools_changed(self) -> bool:
+        """Whether the server has announced a change of its tools since they were listed."""
+        return self._tools_changed.is_set()
+
     async def list_tools(self) -> ToolList:
         """Returns the server's tools, from all pages, with remarks on malformed ones.
 

@@ -4,19 +4,26 @@ The command connects to the server's private socket (`attach_socket`) with one l
 
 {"approvals": "list"}                                  one line per waiting call, then the end
 {"approvals": "watch"}                                 likewise, then a line for each change, until the command ends
+                                                       or sends nothing for `SILENCE`: a stopped one can't ask anybody
 {"decide": ID, "accept": true, "reason": "because"}    a line with what happened
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ipybox.tool_exec.approval.request import ApprovalRequest
 
 Result = TypeVar("Result")
+
+#: Minimum characters of an id in a decision. Ids are random, so an older call's rarely starts like another one's.
+MIN_ID = 6
+
+#: Seconds after which a terminal that sends nothing no longer counts as watching.
+SILENCE = 10.0
 
 
 class ApprovalDesk:
@@ -74,6 +81,8 @@ class ApprovalDesk:
         Raises:
             ValueError: If there is no such call, or more than one.
         """
+        if len(call_id) < MIN_ID:
+            raise ValueError(f"an id needs at least {MIN_ID} characters, to tell calls apart")
         found = [request for each, (request, _) in self._waiting.items() if each.startswith(call_id)]
         if len(found) != 1:
             raise ValueError(f"{len(found) or 'no'} waiting calls have an id that starts with {call_id!r}")
@@ -88,28 +97,34 @@ class ApprovalDesk:
                 await self._show({}, writer)
             case {"approvals": "watch"}:
                 await self._watch(reader, writer)
-            case {"decide": str(call_id), "accept": bool(accept), "reason": str() | None as reason} if call_id:
+            case {"decide": str(call_id), "accept": bool(accept), "reason": str() | None as reason}:
                 await send(writer, done=await self.decide(call_id, accept=accept, reason=reason))
             case _:
                 raise ValueError("not a request about approvals")
 
     async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        changed, shown = asyncio.Event(), dict[str, ApprovalRequest]()
+        changed = asyncio.Event()
         self._watchers.add(changed)
         self._unwatched.clear()
-        gone = asyncio.ensure_future(reader.read(1))
+        # Two tasks, because a terminal that does not read blocks the first one.
+        tasks = [asyncio.ensure_future(each) for each in (self._show_changes(changed, writer), _silence(reader))]
         try:
-            while not gone.done():
-                changed.clear()
-                await self._show(shown, writer)
-                change = asyncio.ensure_future(changed.wait())
-                await asyncio.wait([gone, change], return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
             self._watchers.remove(changed)
             if not self._watchers:
                 self._unwatched.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _show_changes(self, changed: asyncio.Event, writer: asyncio.StreamWriter) -> None:
+        shown = dict[str, ApprovalRequest]()
+        await send(writer, watching=str(self._workspace))
+        while True:
+            changed.clear()
+            await self._show(shown, writer)
+            await changed.wait()
 
     async def _show(self, shown: dict[str, ApprovalRequest], writer: asyncio.StreamWriter) -> None:
         """Sends the waiting calls that a terminal has not shown, and the ends of those it has."""
@@ -131,6 +146,13 @@ class ApprovalDesk:
     def _changed(self) -> None:
         for changed in self._watchers:
             changed.set()
+
+
+async def _silence(reader: asyncio.StreamReader) -> None:
+    """Returns when a terminal has gone, or has sent nothing for a while."""
+    with suppress(OSError, TimeoutError):
+        while await asyncio.wait_for(reader.read(1024), SILENCE):
+            pass
 
 
 async def send(writer: asyncio.StreamWriter, **fields: str | None) -> None:

@@ -240,9 +240,9 @@ class ShownCall:
         for name, value in self._arguments.items():
             if isinstance(value, str) and "\n" in value:
                 text = printable(self._redactor.known_tokens(value), lines=True)
-                lines += [f"  {printable(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
+                lines += [f"  {quoted_name(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
             else:
-                lines.append(f"  {printable(name)}: {self._text(_dumped(value))}")
+                lines.append(f"  {quoted_name(name)}: {self._text(_dumped(value))}")
         return [*lines, *(f"  {self._row(number)}" for number in range(len(self._rows)))]
 
     def _text(self, text: str) -> str:

@@ -27,11 +27,11 @@ def connect_private(path: Path) -> socket.socket:
 
 @contextmanager
 def _unfinished() -> Generator[socket.socket]:
-    """Yields a new socket, and makes it non-blocking afterwards, or closes it after an error."""
+    """Yields a new non-blocking socket, and closes it after an error."""
     new = socket.socket(socket.AF_UNIX)
     try:
+        new.setblocking(False)  # connecting fails at once if a stopped process accepts no more connections
         yield new
-        new.setblocking(False)
     except BaseException:
         new.close()
         raise

@@ -73,7 +73,7 @@ class ServerConnections:
         return await self._current(server_name, server_params).call(tool_name, tool_args)
 
     async def definition(self, call: "RunRequest") -> str | None:
-        """Returns the hash of a call's tool, as `PinnedTool.digest`, as the server defined it when it started.
+        """Returns the hash of a call's tool, as `PinnedTool.digest`, by the server's latest list of its tools.
 
         Starts the server if needed. None if the server does not define the tool, or can't be asked.
         """
@@ -172,12 +172,13 @@ class _ServerConnection:
                 self.expire()
 
     async def definitions(self) -> Mapping[str, str | None]:
-        """Waits for the start and returns the hashes of the tools' definitions, which are listed once."""
+        """Waits for the start and returns the hashes of the tools' definitions, listed again if they have changed."""
+        client = await self._started()
         async with self._listing:
-            if self._definitions is None:
-                tools = await (await self._started()).list_tools()
-                self._definitions = await asyncio.to_thread(_hashes, tools)
-        return self._definitions
+            if self._definitions is None or client.tools_changed:
+                self._definitions = None  # until they are listed again
+                self._definitions = await asyncio.to_thread(_hashes, await client.list_tools())
+            return self._definitions
 
     async def _started(self) -> "MCPClient":
         if not self._start.done():

@@ -2,14 +2,19 @@
 
 import json
 import re
+import signal
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
 from tests.claude.cli import SESSION_TIMEOUT, Home
 from tests.claude.conftest import both_clients, newest_client
 from tests.claude.terminal import DOWN, ENTER, ESCAPE, RIGHT, Terminal, terminal
+from tests.servers import WAIT
 
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello'}))"
 
@@ -174,26 +179,42 @@ print(sum(scripted.run_sync("echo", {"text": str(number)}) == str(number) for nu
         screen.until("All answered.")
 
 
-@newest_client
-def test_thirty_reads_and_twelve_writes_take_one_answer(home: Home, workspace: Path, tmp_path: Path):
-    task = """
-from registered import scripted
-found = scripted.run_many("pid", [{}] * 30)
-done = scripted.run_many("echo", [{"to": "all", "text": f"issue {number}"} for number in range(12)])
-print(len(found), [reply["content"][0]["text"] for reply in done][-1])
+READS = {"readOnlyHint": True, "openWorldHint": False}
+SENDS = {"type": "object", "properties": {"to": {"type": "string"}, "text": {"type": "string"}}}
+THIRTY_READS_AND_TWELVE_WRITES = """
+from mcptools.scripted import echo, pid
+found = [pid.run(pid.Params()) for _ in range(30)]
+done = echo.run_many([echo.Params(to="all", text=f"issue {number}") for number in range(12)])
+print(len(found), len(done), done[-1])
+"""
+GENERATE = """
+import asyncio, json, sys
+from pathlib import Path
+from ipybox import generate_mcp_sources
+asyncio.run(generate_mcp_sources("scripted", json.loads(sys.argv[1]), Path("mcptools")))
 """
 
-    def has_run(request: Request) -> list[Block]:
-        assert request.result == "30 issue 11"
-        return [text("All answered.")]
 
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("rules:\n- {effect: allow, tool: pid}\n")
-    given = options(workspace, "--approve", str(rules))
-    with (
-        serve([[tool("execute_ipython_cell", code=task)], has_run]) as api,
-        terminal(home, workspace, *given, "Go", ANTHROPIC_BASE_URL=api.url) as screen,
-    ):
+def agree(home: Home, workspace: Path, tools: Path) -> None:
+    """Registers a server, with tools from a file, and agrees to those that only read, as this client's user would."""
+    listed = [{"name": "pid", "annotations": READS}, {"name": "echo", "inputSchema": SENDS}]
+    tools.write_text(json.dumps([{"inputSchema": {"type": "object"}, **each} for each in listed]))
+    params = json.dumps(servers.scripted("--tools", str(tools)))
+    for command in ["-c", GENERATE, params], ["-m", "ipybox", "trust", "scripted", "--yes"]:
+        subprocess.run([sys.executable, *command], cwd=workspace, env=home.env, check=True, timeout=SESSION_TIMEOUT)
+
+
+def has_run_all(request: Request) -> list[Block]:
+    assert request.result == "30 12 issue 11"
+    return [text("All answered.")]
+
+
+@newest_client
+def test_thirty_reads_and_twelve_writes_take_one_answer(home: Home, workspace: Path, tmp_path: Path):
+    given = options(workspace, "--approve", "writes")
+    agree(home, workspace, tmp_path / "tools.json")
+    turns = [[tool("execute_ipython_cell", code=THIRTY_READS_AND_TWELVE_WRITES)], has_run_all]
+    with serve(turns) as api, terminal(home, workspace, *given, "Go", ANTHROPIC_BASE_URL=api.url) as screen:
         shown = "Code calls scripted.echo 12 times", 'to="all"', "+9 more", '#12 text="issue 11"'
         screen.until("Shortened. Full text: ", *shown, "▸ not set", timeout=SESSION_TIMEOUT)
         screen.type(RIGHT)
@@ -202,6 +223,52 @@ print(len(found), [reply["content"][0]["text"] for reply in done][-1])
         screen.until("✔ Allow: only these calls", "❯ Accept")
         screen.type_until_gone(ENTER, "❯ Accept")
         screen.until("All answered.")
+
+
+@both_clients
+def test_another_terminal_gives_the_one_answer_of_a_client_without_a_person(
+    home: Home, workspace: Path, tmp_path: Path
+):
+    given = options(workspace, "--approve", "writes")
+    agree(home, workspace, tmp_path / "tools.json")
+    command, piped = [sys.executable, "-m", "ipybox", "approvals"], subprocess.PIPE
+    with subprocess.Popen(
+        [*command, "--watch"], env=home.env, stdin=subprocess.DEVNULL, stdout=piped, stderr=subprocess.STDOUT, text=True
+    ) as watching:
+        seen, connected = list[str](), Event()
+
+        def until(pattern: str) -> str:
+            for line in watching.stdout or ():
+                seen.append(line)
+                if found := re.search(pattern, line):
+                    return found[0]
+            raise AssertionError(seen)
+
+        def runs(_: Request) -> list[Block]:
+            assert connected.wait(WAIT)
+            return [tool("execute_ipython_cell", code=THIRTY_READS_AND_TWELVE_WRITES)]
+
+        turns = [[tool("execute_ipython_cell", code="1")], runs, has_run_all]
+        with serve(turns) as api, ThreadPoolExecutor() as threads:
+            try:
+                client = threads.submit(
+                    *(home.claude, *given, "-p", "Go"),
+                    cwd=workspace,
+                    timeout=SESSION_TIMEOUT,
+                    ANTHROPIC_BASE_URL=api.url,
+                )
+                client.add_done_callback(lambda _: watching.send_signal(signal.SIGINT))  # also if nothing is asked
+                until("watching the MCP server in ")
+                connected.set()
+                call_id = until("^[0-9a-f]{6}(?=  )")
+                until('#12 text: "issue 11"')
+                decided = subprocess.run(
+                    [*command, "accept", call_id], env=home.env, stdout=piped, text=True, timeout=SESSION_TIMEOUT
+                )
+                assert (decided.stdout, client.result().strip()) == ("accepted\n", "All answered.")
+            finally:
+                watching.send_signal(signal.SIGINT)
+        assert [line for line in (watching.stdout or ()) if "Code calls" in line] == []
 
 
 @both_clients

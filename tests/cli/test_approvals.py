@@ -17,9 +17,12 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitRequestParams, ElicitResult
 
+from ipybox.mcp_server.attach_socket import running_servers, socket_path
+from ipybox.support.private_socket import bind_private
 from tests import servers
 from tests.cli.test_attach import Command
-from tests.mcp_server.test_server import text_of
+from tests.conftest import Mode
+from tests.mcp_server.test_server import client_of, output, text_of
 from tests.servers import WAIT
 
 CALL = "from registered import scripted; print(scripted.run_sync('echo', {'text': 'hello\\x1b[2J'}))"
@@ -28,14 +31,21 @@ SHOWN = r"(?m)^([0-9a-f]{6})  \d\d:\d\d:\d\d  (.*)\nCode calls scripted.echo\n  
 pytestmark = pytest.mark.kernel
 
 
+def program(module: str, **values: float) -> list[str]:
+    """Returns how `ipybox` starts with other values of a module's constants."""
+    set_up = "".join(f"import {module}; {module}.{name} = {value}; " for name, value in values.items())
+    return [sys.executable, "-c", f"{set_up}import runpy; runpy.run_module('ipybox', run_name='__main__')"]
+
+
 @asynccontextmanager
-async def approvals(*arguments: str, stdin: int | None = None) -> AsyncGenerator[Command]:
+async def approvals(*arguments: str, stdin: int | None = None, **values: float) -> AsyncGenerator[Command]:
     """Runs `ipybox approvals`; its end is awaited."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ipybox", "approvals", *arguments),
+        *(*program("ipybox.cli.approvals", **values), "approvals", *arguments),
         stdin=asyncio.subprocess.DEVNULL if stdin is None else stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        limit=1 << 24,
     )
     try:
         yield Command(process)
@@ -45,9 +55,9 @@ async def approvals(*arguments: str, stdin: int | None = None) -> AsyncGenerator
         await asyncio.wait_for(process.communicate(), WAIT)
 
 
-async def printed(*arguments: str) -> str:
+async def printed(*arguments: str, **values: float) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ipybox", "approvals", *arguments),
+        *(*program("ipybox.cli.approvals", **values), "approvals", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -56,28 +66,29 @@ async def printed(*arguments: str) -> str:
 
 
 @asynccontextmanager
-async def serving(workspace: Path, **options: Any) -> AsyncGenerator[Client]:
+async def serving(workspace: Path, *, silence: float = 10, **options: Any) -> AsyncGenerator[Client]:
     servers.register(workspace, scripted=servers.scripted())
     names = ("PATH", "XDG_STATE_HOME", "JUPYTER_RUNTIME_DIR")
+    command, *start = program("ipybox.mcp_server.approval_desk", SILENCE=silence)
     server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "ipybox", "--workspace", str(workspace), "--approve", "ask"],
+        command=command,
+        args=[*start, "--workspace", str(workspace), "--approve", "ask"],
         env={name: os.environ[name] for name in names},
     )
     async with Client(server, **options) as client:
         yield client
 
 
-async def run(client: Client) -> str:
+async def run(client: Client, code: str = CALL, session: str = "default") -> str:
     async with asyncio.timeout(WAIT):
-        return text_of(await client.call_tool("execute_ipython_cell", {"code": CALL}))
+        return text_of(await client.call_tool("execute_ipython_cell", {"code": code, "session": session}))
 
 
 async def test_a_client_without_forms_gets_its_answers_from_a_terminal(tmp_path: Path):
     async with serving(tmp_path) as client:
         assert "this client can't ask its user" in await run(client)
         async with approvals("--watch", "--workspace", str(tmp_path)) as watching, asyncio.TaskGroup() as tasks:
-            await watching.until("waiting for calls")
+            await watching.until("watching the MCP server in ")
             for arguments, expected, state in (
                 (["accept"], r"^hello", "accepted"),
                 (["decline"], r"was rejected$", "rejected"),
@@ -142,7 +153,9 @@ async def test_a_terminal_decides_what_a_client_dismissed_by_itself(tmp_path: Pa
             approvals("--notify", notify, stdin=terminal) as watching,
             asyncio.TaskGroup() as tasks,
         ):
-            await watching.until("waiting for calls")
+            await watching.until("waiting for calls until Ctrl-C; enter `a`")
+            await run(client, "1")
+            await watching.until("watching the MCP server in ")
             for entered, answer in (("x", None), ("d because I say so", "because I say so"), ("a", "hello")):
                 watching.text = ""
                 if answer is None:
@@ -157,3 +170,85 @@ async def test_a_terminal_decides_what_a_client_dismissed_by_itself(tmp_path: Pa
     finally:
         os.close(person)
         os.close(terminal)
+
+
+async def test_a_decision_is_never_about_another_call_than_the_person_means(tmp_path: Path):
+    async def dismiss(_: object, form: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="cancel")
+
+    person, terminal = pty.openpty()
+    try:
+        async with (
+            serving(tmp_path, elicitation_callback=dismiss) as client,
+            approvals("--watch", stdin=terminal, _REACTION_TIME=1e9) as watching,
+            asyncio.TaskGroup() as tasks,
+        ):
+            await run(client, "1")
+            await watching.until("watching the MCP server in ")
+            first = tasks.create_task(run(client))
+            first_id = (await watching.until(SHOWN))[1]
+            watching.text = ""
+            second = tasks.create_task(run(client, session="second"))
+            second_id = (await watching.until(SHOWN))[1]
+            assert "at least 6 characters" in await printed("accept", "")
+            assert "at least 6 characters" in await printed("accept", first_id[:5])
+            for entered, answer in (
+                ("a 000000", "no decision: no call 000000 is waiting"),
+                ("d 000000 no", "no decision: no call 000000 is waiting"),
+                (f"a {first_id} {second_id}", "no decision: enter `a`"),
+                ("a that", "no decision: enter `a`"),
+            ):
+                os.write(person, f"{entered}\n".encode())
+                await watching.until(answer)
+                watching.text = ""
+            assert await printed("decline", first_id) == "declined\n"
+            await watching.until(f"{first_id}  rejected")
+            assert "was rejected" in await first
+            os.write(person, b"a\n")  # meant for the first
+            await watching.until("no decision: another call has just ended")
+            os.write(person, f"a {second_id}\n".encode())
+            assert "hello" in await second
+    finally:
+        os.close(person)
+        os.close(terminal)
+
+
+async def test_stopped_processes_block_neither_cells_nor_decisions(tmp_path: Path):
+    large = CALL.replace("hello", "x" * 2_000_000)  # more than a connection takes that nobody reads from
+    async with (
+        serving(tmp_path, silence=3) as client,
+        approvals("--watch") as watching,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await run(client, "1")
+        await watching.until("watching the MCP server in ")
+        watching.process.send_signal(signal.SIGSTOP)
+        try:
+            assert "this client can't ask its user" in await run(client, large)
+        finally:
+            watching.process.send_signal(signal.SIGCONT)
+        watching.text = ""
+        await watching.until("watching the MCP server in ")
+        with bind_private(socket_path(tmp_path, 1)):  # of a server that does not answer
+            cell = tasks.create_task(run(client))
+            call_id = (await watching.until(SHOWN))[1]
+            answer = await printed("accept", call_id, _RESPONSE_TIMEOUT=1)
+            assert answer.splitlines() == ["ipybox: the MCP server with process id 1 does not respond", "accepted"]
+        assert "hello" in await cell
+
+
+async def test_sandboxed_code_does_not_reach_the_socket(tmp_path: Path, mode: Mode):
+    async with client_of(tmp_path, *mode.options, JUPYTER_RUNTIME_DIR=os.environ["JUPYTER_RUNTIME_DIR"]) as client:
+        await output(client, "1")
+        (path,) = running_servers(tmp_path).values()
+        code = f"""
+import os, socket
+try:
+    os.chdir({str(path.parent)!r})
+    socket.socket(socket.AF_UNIX).connect({path.name!r})
+except OSError as error:
+    print("refused")
+else:
+    print("reached")
+"""
+        assert await output(client, code) == ("refused" if mode.sandbox else "reached")

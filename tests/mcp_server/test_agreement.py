@@ -124,6 +124,20 @@ async def test_a_tool_that_has_changed_since_its_registration_asks(workspace: Pa
         assert user.answers == []
 
 
+async def test_a_tool_whose_change_the_running_server_announces_asks(workspace: Path, server: Server):
+    user = User(chosen(THE_ONE))
+    async with serving(workspace, user) as client:
+        await server.register(client)
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        server.lists(echo={"readOnlyHint": False}, env=FETCHES, pid=None)
+        assert await run(client, calling("echo", text="a", announces=True)) == "ran a"
+        user.answers += [DECLINE]
+        assert "call to scripted.echo was rejected: the user declined it" in await run(
+            client, calling("echo", text="a")
+        )
+        assert user.answers == []
+
+
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [

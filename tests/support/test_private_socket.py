@@ -1,6 +1,7 @@
 """Private sockets, in directories whose paths are too long for the address of a socket."""
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,16 @@ def test_a_socket_in_place_of_a_stale_one_is_for_the_same_user_only(tmp_path: Pa
             client.setblocking(True)
             assert client.recv(1) == b"x"
         assert listener.family == socket.AF_UNIX
+
+
+def test_connecting_to_a_stopped_process_fails_instead_of_waiting(tmp_path: Path):
+    path = tmp_path / "s.sock"
+    with bind_private(path), ExitStack() as connections:
+
+        def connect(count: int) -> None:
+            for _ in range(count):
+                connections.enter_context(connect_private(path))
+
+        connect(1)
+        with pytest.raises(BlockingIOError):
+            connect(100_000)
