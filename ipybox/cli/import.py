@@ -50,18 +50,23 @@ def import_servers(
         name = [server.name for server in servers]
     elif not (name or as_json):
         name = _asked(servers, ask=not dry_run)
-    try:
-        chosen = [find_server(servers, each) for each in dict.fromkeys(name)]
-    except ValueError as exc:
-        raise Failure(str(exc)) from exc
+    chosen, status = list[ConfiguredServer](), 0
+    for each in dict.fromkeys(name):
+        try:
+            chosen.append(find_server(servers, each))
+        except ValueError as exc:
+            if not every:
+                raise Failure(str(exc)) from exc
+            tell(exc)  # the others can be imported
+            status = 1
     if as_json and (dry_run or not chosen):
         say_json([_described(server) for server in chosen or servers])
     elif dry_run:
         for server in chosen:
             say(f"{server.package}: {server.command_line}")
     elif chosen:
-        return run(_import(workspace, chosen, as_json=as_json))
-    return 0
+        return max(status, run(_import(workspace, chosen, as_json=as_json)))
+    return status
 
 
 def _asked(servers: Sequence[ConfiguredServer], *, ask: bool) -> list[str]:

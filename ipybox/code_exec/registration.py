@@ -26,6 +26,7 @@ from ipybox.mcp_client.stdio_servers import named_paths, risk
 from ipybox.sandbox.settings import PROFILES
 from ipybox.support.errors import MCPServerError, MissingVariableError
 from ipybox.support.lazy_exports import import_installed
+from ipybox.support.names import OWN_NAME
 from ipybox.support.placeholders import variables as placeholders
 from ipybox.support.state import had_confined_code, state_dir
 from ipybox.support.untrusted_paths import real_path
@@ -47,9 +48,6 @@ _MAX_REMARK = 500
 
 #: The parts of a tool's definition that a client without generated packages gives the model.
 _DEFINITION = attrgetter("name", "description", "input_schema")
-
-#: The name of ipybox itself in approval policies, as in `ipybox.install_package`.
-OWN_NAME = "ipybox"
 
 
 async def generate_mcp_sources(

@@ -12,6 +12,9 @@ import os
 import pwd
 from typing import Final
 
+#: The name of ipybox itself in approval policies and clients' configurations; no MCP server has it.
+OWN_NAME: Final = "ipybox"
+
 #: The ipybox directory of the workspace, which only the host writes.
 STATE_DIR: Final = ".ipybox"
 
@@ -33,6 +36,8 @@ CREDENTIALS: Final = (
     *("~/.npmrc", "~/.yarnrc.yml", "~/.pypirc", "~/.pip", "~/.config/pip", "~/.config/uv", "~/.gem/credentials"),
     *("~/.cargo/credentials", "~/.cargo/credentials.toml", "~/.m2/settings.xml", "~/.gradle/gradle.properties"),
     *("~/.claude*", "~/.config/claude", "~/.codex", "~/.gemini", "~/.cache/huggingface/token", "~/.huggingface"),
+    *("~/.cursor/mcp.json", "~/.copilot", "~/.qwen", "~/.config/Claude", "~/.config/opencode", "~/.config/zed"),
+    *("~/.config/Code/User/mcp.json", "~/.config/Code/User/settings.json", "~/Library/Application Support/Claude"),
     *("~/.pgpass", "~/.my.cnf", "~/.databrickscfg", "~/.snowsql", "~/.vault-token", "~/.config/op"),
     *("~/.mozilla", "~/.thunderbird", "~/.config/google-chrome", "~/.config/chromium", "~/Library/Cookies"),
     *("~/.*_history", "~/.local/share/fish/fish_history", "~/.lesshst", "~/.viminfo", "~/.Xauthority"),

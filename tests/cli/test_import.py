@@ -90,8 +90,11 @@ async def test_imported_servers_work_and_their_secrets_are_nowhere_else(workspac
 
 
 def test_json_contains_results_and_errors_of_all_chosen_servers(workspace: Path):
+    write(workspace.parent / "home/.qwen/settings.json", {"other": {"command": "a"}})
+    write(workspace.parent / "home/.gemini/settings.json", {"other": {"command": "b"}, "ipybox": {"command": "ipybox"}})
     status, shown, told = imported(workspace, "--all", "--json")
 
+    assert "'other' is ambiguous, use `ipybox import --from CLIENT`" in told
     results = {each["name"]: each for each in json.loads(shown)}
     assert status == 1
     assert results["acme"]["package"] == "mcptools/acme"

@@ -202,6 +202,7 @@ def test_documented_examples_are_read_in_both_places(
         ({**STDIO, "env": {"A": f"{SECRET}${{"}}, "placeholder"),
         ({**STDIO, "env": ["A"]}, "malformed"),
         ({**STDIO, "envFile": "missing.env"}, "envFile can't be read"),
+        ({"command": "uvx", "args": ["--from", "x", "ipybox", "--sandbox"]}, "it is ipybox itself"),
         ({"url": "ftp://x/mcp"}, "http"),
         ({"url": "https://x/mcp", "type": "ws"}, "type"),
         ({"url": "https://x/mcp", "headers": "x"}, "malformed"),

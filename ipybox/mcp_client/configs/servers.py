@@ -18,6 +18,7 @@ from ipybox.mcp_client.configs.references import expanded
 from ipybox.mcp_client.params import RemoteParams, parse_params
 from ipybox.mcp_client.secrets import hide_literals
 from ipybox.support.jsonc import parse_jsonc
+from ipybox.support.names import OWN_NAME
 from ipybox.support.printable import printable
 from ipybox.workspace.env_file import parse_env_file
 from ipybox.workspace.trust import read_untrusted
@@ -175,6 +176,8 @@ class _ConfigReader:
         else:
             command: Any = given["command"]
             words = cast("list[Any]", command) if isinstance(command, list) else [command, *given.get("args", [])]
+            if OWN_NAME in (Path(words[0]).name, *words[1:]):
+                raise ValueError("it is ipybox itself")
             cwd = given.get("cwd") and str(self._workspace / Path(given["cwd"]).expanduser())
             wanted = {"command": words[0], "args": words[1:], "env": self._variables(given), "cwd": cwd}
         params = {key: value for key, value in wanted.items() if value}

@@ -7,7 +7,7 @@ import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.support.names import CREDENTIALS
-from ipybox.workspace import seal
+from ipybox.support.state import state_dir
 from tests.security import file_attacks, kernels
 from tests.security.conftest import Row
 from tests.security.files.probing import HOST_KEY, Kernels
@@ -96,7 +96,7 @@ async def test_secrets_stay_hidden(probe: Probe, all_kernels: Kernels, plain_pla
 async def test_the_key_of_seals_stays_hidden(all_kernels: Kernels, plain_place: Place, table: list[Row]):
     probe = Probe("reading the key of seals", file_attacks.read_bytes_in_hexadecimal, ("{key}",))
     outside = await probe.run(all_kernels.plain, plain_place)
-    assert outside.got == seal.key_path().read_bytes().hex()
+    assert outside.got == (state_dir() / "seal.key").read_bytes().hex()
 
     within = await probe.run(all_kernels.configured, all_kernels.configured_place)
 
