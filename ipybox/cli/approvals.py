@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -105,6 +106,7 @@ class _Terminal:
     def __init__(self, workspace: Path | None, notify: str | None, *, as_json: bool):
         self._workspace = workspace
         self._notify = shlex.split(notify or "")
+        self._notifying = asyncio.Lock()
         self._as_json = as_json
         #: The waiting calls that were shown, oldest first.
         self._shown: list[str] = []
@@ -135,10 +137,10 @@ class _Terminal:
             while True:
                 for server in running_servers(self._workspace).values():
                     if server not in watched or watched[server].done():
-                        watched[server] = tasks.create_task(self._watch(server))
+                        watched[server] = tasks.create_task(self._watch(server, tasks))
                 await asyncio.sleep(_SEARCH_INTERVAL)
 
-    async def _watch(self, server: Path) -> None:
+    async def _watch(self, server: Path, tasks: asyncio.TaskGroup) -> None:
         shown = set[str]()
         try:
             async for message in _messages(server, approvals="watch"):
@@ -153,7 +155,7 @@ class _Terminal:
                     self._shown.append(message["id"])
                     self._show(message)
                     if self._notify:
-                        await self._run_notify(message)
+                        tasks.create_task(self._run_notify(message))
         finally:
             for call_id in shown:  # the server has ended
                 self._end(call_id)
@@ -172,11 +174,17 @@ class _Terminal:
         say(message["call"])
 
     async def _run_notify(self, message: Mapping[str, Any]) -> None:
-        try:
-            process = await asyncio.create_subprocess_exec(*self._notify, stdin=asyncio.subprocess.PIPE)
-            await process.communicate(json.dumps(message).encode())
-        except OSError as exc:
-            tell(f"can't run {self._notify[0]}: {exc.strerror}")
+        async with self._notifying:  # one at a time: there can be thousands of calls
+            try:
+                process = await asyncio.create_subprocess_exec(*self._notify, stdin=asyncio.subprocess.PIPE)
+            except OSError as exc:
+                tell(f"can't run {self._notify[0]}: {exc.strerror}")
+                return
+            try:
+                await process.communicate(json.dumps(message).encode())
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
 
     def _read_decision(self, tasks: asyncio.TaskGroup) -> None:
         """Reads a line that the user has entered, and decides on the call that it names, or on the oldest."""

@@ -38,7 +38,8 @@ SIMILAR = 0.7
 #: Names whose use could rebind others, change modules, or end the cell early.
 _UNCERTAIN = {
     "exec", "eval", "globals", "locals", "vars", "setattr", "delattr", "__dict__", "__setattr__", "__globals__",
-    "f_globals", "f_locals", "get_ipython", "user_ns", "importlib", "import_module", "__import__", "reload", "modules",
+    "f_globals", "f_locals", "get_ipython", "user_ns", "run_cell", "run_line_magic", "run_cell_magic", "load_session",
+    "importlib", "import_module", "__import__", "reload", "modules",
     "patch", "mock", "monkeypatch", "exit", "quit", "_exit", "abort", "kill", "SystemExit",
 }  # fmt: skip
 

@@ -180,7 +180,8 @@ async def test_a_decision_is_never_about_another_call_than_the_person_means(tmp_
     try:
         async with (
             serving(tmp_path, elicitation_callback=dismiss) as client,
-            approvals("--watch", stdin=terminal, _REACTION_TIME=1e9) as watching,
+            # The command for the first call never ends.
+            approvals("--notify", "tail -f /dev/null", stdin=terminal, _REACTION_TIME=1e9) as watching,
             asyncio.TaskGroup() as tasks,
         ):
             await run(client, "1")
