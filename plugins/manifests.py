@@ -7,8 +7,12 @@ Most of a manifest is written by hand; this fills in versions and settings (from
 a README (from readme.toml) and copies of the license, the icon and the skill, because `claude plugin validate` doesn't
 follow symbolic links. The launcher gets the server's first responses and a list of the packages that it needs.
 
+Codex and Gemini CLI install the same directories by manifests of their own. They expand no path of a plugin and start
+it in the project, so they need `ipybox` on PATH instead of the launcher. Agent Plugins 1.0 can't name the project.
+
 The version comes from pyproject.toml. Claude Code reinstalls a plugin only when its version changes.
-https://code.claude.com/docs/en/plugins-reference
+https://code.claude.com/docs/en/plugins-reference, https://developers.openai.com/codex/plugins/build,
+https://geminicli.com/docs/extensions/reference, https://agent-plugins.org/specification
 """
 
 import json
@@ -34,6 +38,9 @@ from ipybox.cli.option_table import OPTIONS
 
 #: The plugins, by the mode in which their launcher starts ipybox.
 PLUGINS = {"sandbox": "codeact-sandbox", "plain": "codeact-default", "docker": "codeact-docker"}
+
+#: The arguments of ipybox in other clients, by mode.
+OF_OTHERS = {"sandbox": ["serve", "--sandbox"], "plain": ["serve"], "docker": ["docker"]}
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
@@ -135,7 +142,25 @@ def manifests() -> dict[str, Any]:
         options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in _settings(mode)]
         servers["mcpServers"]["ipybox"]["args"] = [LAUNCH, "serve", mode, *options]
         files |= {_manifest(name): manifest, f"plugins/{name}/.mcp.json": servers}
+        files |= {f"plugins/{name}/{file}": content for file, content in _of_other_clients(mode, manifest).items()}
     return files
+
+
+def _of_other_clients(mode: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Returns the manifests of a plugin for Codex and Gemini CLI, by their paths in it."""
+    texts = {"name": manifest["name"], "version": version()}
+    texts["description"] = manifest["description"].replace("Claude writes", "Your agent writes")
+    more = {key: manifest[key] for key in ("author", "homepage", "repository", "license", "keywords")}
+    server = {"command": "ipybox", "args": OF_OTHERS[mode]}
+    codex = {**server, "required": True, "tool_timeout_sec": 700}
+    gemini = {**server, "args": [*OF_OTHERS[mode], "--workspace", "${workspacePath}"]}
+    # Without `hooks`, Codex would find Claude Code's.
+    places: dict[str, Any] = {"skills": "./skills/", "mcpServers": "./codex.mcp.json", "hooks": []}
+    return {
+        ".codex-plugin/plugin.json": {**texts, **more, **places},
+        "codex.mcp.json": {"mcpServers": {"ipybox": codex}},
+        "gemini-extension.json": {**texts, "mcpServers": {"ipybox": gemini}},
+    }
 
 
 def _manifest(name: str) -> str:

@@ -15,7 +15,7 @@ import click
 
 from ipybox.cli.option import Option, workspace_option
 from ipybox.cli.output import tell
-from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, explain
+from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, Mistake, explain
 from ipybox.support.descriptors import open_standard_streams
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import PrintableFormatter
@@ -99,11 +99,25 @@ def prepare(given: dict[str, Any]) -> Path:
     # At INFO and ERROR, these log what ipybox reports itself, including URLs with secrets.
     for library in ("httpx2", "mcp"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-    workspace = given.get("workspace") or Path.cwd()
+    workspace = given.get("workspace") or _current_directory()
     places = WritablePlaces(workspace)
     guard_imports(places)
     os.environ["PATH"] = host_path(places)
     return workspace
+
+
+def _current_directory() -> Path:
+    """Returns the working directory, unless it is a plugin's own folder: some clients don't name the project.
+
+    https://agent-plugins.org/specification sets PLUGIN_ROOT, and the directory unless the plugin does.
+    """
+    here, plugin = Path.cwd(), os.environ.get("PLUGIN_ROOT")
+    if plugin and here.is_relative_to(os.path.realpath(plugin)):
+        raise Mistake(
+            f"the client started ipybox in the plugin's own folder, {here}, without naming the project",
+            "set --workspace, or add ipybox with `ipybox install` instead of a plugin",
+        )
+    return here
 
 
 @ipybox.command("demo", cls=GroupedCommand, help=SUMMARIES["demo"], context_settings=SETTINGS)

@@ -93,6 +93,22 @@ def test_what_clients_have_in_their_configurations_serves(arguments: list[str], 
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "ipybox"
 
 
+def test_the_own_folder_of_a_plugin_is_no_workspace(tmp_path: Path):
+    inside, project = tmp_path / "plugin" / "data", tmp_path / "project"
+    inside.mkdir(parents=True)
+    project.mkdir()
+
+    refused = run("--sandbox", sent=INITIALIZE, cwd=inside, PLUGIN_ROOT=str(tmp_path / "plugin"))
+    named = run(f"--workspace={project}", sent=INITIALIZE, cwd=inside, PLUGIN_ROOT=str(tmp_path / "plugin"))
+    elsewhere = run(sent=INITIALIZE, cwd=project, PLUGIN_ROOT=str(tmp_path / "plugin"))
+
+    assert (refused.returncode, named.returncode, elsewhere.returncode) == (2, 0, 0)
+    assert refused.stderr.decode() == (
+        f"ipybox: the client started ipybox in the plugin's own folder, {inside}, without naming the project\n"
+        "Set --workspace, or add ipybox with `ipybox install` instead of a plugin\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [

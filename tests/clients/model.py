@@ -24,12 +24,14 @@ class Model:
     Attributes:
         script: The calls.
         results: What the agent reported of each call in the last request.
-        saw_picture: Whether the last request contained a PNG, not as text.
+        request: The last request with tools.
+        saw_picture: Whether a request contained a PNG, not as text.
     """
 
     script: Sequence[Call]
     url: str = ""
     results: list[str] = field(default_factory=lambda: [])
+    request: str = ""
     saw_picture: bool = False
 
     def answer(self, body: dict[str, Any]) -> tuple[dict[str, Any], Call | None]:
@@ -37,6 +39,7 @@ class Model:
         entries: list[dict[str, Any]] = body.get("tools") or []
         offered = [tool for entry in entries for tool in _tools(entry)]
         found = [_text(item) for item in _items(body) if _is_result(item)]
+        self.request = json.dumps(body) if offered else self.request
         if not offered or len(found) >= len(self.script):
             self.results = found or self.results
             self.saw_picture |= PNG in json.dumps(body) and not any(PNG in text for text in found)

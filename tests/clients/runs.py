@@ -21,13 +21,14 @@ OF_VERSION_1 = ("with_mcp1.py", "with_langchain.py", "with_langchain_per_call.py
 RUN_TIMEOUT = 180
 
 
-def run(command: list[str], cwd: Path | str, **env: str) -> str:
-    """Returns what a program prints, which has to succeed and to leave no process behind."""
+def run(command: list[str], cwd: Path | str, answer: str = "", **env: str) -> str:
+    """Returns what a program prints, which has to succeed and to leave no process behind; `answer` is its stdin."""
     with no_process_left():
         done = subprocess.run(
             command,
             cwd=cwd,
             env={**os.environ, **env},
+            input=answer,
             capture_output=True,
             text=True,
             timeout=RUN_TIMEOUT,

@@ -160,6 +160,18 @@ class Installed:
 
     @classmethod
     def create(cls, agent: Agent, directory: Path, model: Model, *options: str) -> "Installed":
+        """Installs ipybox by its command."""
+        installed = cls.without_ipybox(agent, directory, model)
+        run([sys.executable, "-m", "ipybox", "install", agent.client, *options], installed.workspace, **installed.env)
+        if agent.client == "codex":  # as `ipybox install` advises
+            configuration = directory / "home" / agent.file
+            configuration.write_text(
+                configuration.read_text().replace("[mcp_servers.ipybox]", "[mcp_servers.ipybox]\nrequired = true")
+            )
+        return installed
+
+    @classmethod
+    def without_ipybox(cls, agent: Agent, directory: Path, model: Model) -> "Installed":
         home, workspace = directory / "home", directory / "workspace"
         workspace.mkdir()
         configuration = home / agent.file
@@ -171,14 +183,9 @@ class Installed:
         env = {
             "HOME": str(home),
             "PWD": str(workspace),
-            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             **agent.env(home, model.url),
         }
-        run([sys.executable, "-m", "ipybox", "install", agent.client, *options], workspace, **env)
-        if agent.client == "codex":  # as `ipybox install` advises
-            configuration.write_text(
-                configuration.read_text().replace("[mcp_servers.ipybox]", "[mcp_servers.ipybox]\nrequired = true")
-            )
         return cls(agent, workspace, env)
 
 
@@ -207,6 +214,32 @@ def test_an_agent_runs_cells_and_only_calls_that_nobody_has_to_approve(agent: Ag
         assert declined in called
         assert decision["accepted"] is False
         assert [call["outcome"] for call in events(installed.workspace, "tool_call")] == ["rejected"]
+
+
+@pytest.mark.parametrize(
+    ("client", "commands"),
+    [
+        (
+            "codex",
+            [
+                ["codex", "plugin", "marketplace", "add", str(ROOT)],
+                ["codex", "plugin", "add", "codeact-default@ipybox"],
+            ],
+        ),
+        ("gemini", [["gemini", "extensions", "install", str(ROOT / "plugins/codeact-default"), "--consent"]]),
+    ],
+)
+def test_the_plugins_work_in_the_project_and_bring_the_skill(client: str, commands: list[list[str]], tmp_path: Path):
+    agent = next(agent for agent in AGENTS if agent.client == client)
+    with serving_model([("execute_ipython_cell", {"code": "import os; print(os.getcwd())"})]) as model:
+        installed = Installed.without_ipybox(agent, tmp_path, model)
+        for command in commands:
+            run(command, tmp_path, "y\n", **installed.env)
+        run([*agent.command], installed.workspace, **installed.env)
+
+    [directory] = model.results
+    assert str(installed.workspace) in directory
+    assert "codeact-default:codeact" in model.request if client == "codex" else "codeact" in model.request
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.client)
