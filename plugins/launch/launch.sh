@@ -8,6 +8,10 @@
 # ipybox itself needs Python 3.11 or later. relay.py, which answers the client first, runs with 3.8. Without any Python,
 # this script answers the client, and tells each call what to install.
 set -u
+if [ -z "${CLAUDE_PROJECT_DIR:-}" ]; then # Copilot installs the plugin, too
+    echo "ipybox: only Claude Code tells this plugin its project: elsewhere, add ipybox with \`ipybox install\`" >&2
+    exit 1
+fi
 # PATH without directories in the workspace, or reached through it: their programs may come from a repository.
 workspace=$(cd -P "$CLAUDE_PROJECT_DIR" && pwd -P) || exit 1
 trusted() {

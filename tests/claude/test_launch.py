@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from plugins.launch.project_settings import LaunchError, refuse_project_options
 from tests.claude.cli import NOWHERE, no_process_left
 from tests.claude.launcher import Client, FirstStart, Plugin, builds_ended, served
 from tests.cli.parsed import parsed
-from tests.servers import WAIT
+from tests.servers import ROOT, WAIT
 
 PYTHONS = {f"python{version}" for version in ("", "3", "3.11", "3.12", "3.13", "3.14")}
 
@@ -79,6 +80,17 @@ def let_go(plugin: Plugin) -> None:
     (plugin.bin / "uv").chmod(0o755)
     with (plugin.home / "go").open("w") as go:
         go.write("go\n")
+
+
+def test_a_client_that_does_not_tell_the_project_is_told_what_to_use_instead():
+    """Copilot installs the plugin, and starts it with CLAUDE_PLUGIN_ROOT only."""
+    env = {name: value for name, value in os.environ.items() if name != "CLAUDE_PROJECT_DIR"}
+    command = ["sh", str(ROOT / "plugins" / "launch" / "launch.sh"), "serve", "plain"]
+
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ipybox: only Claude Code tells this plugin its project: elsewhere, add ipybox with ")
 
 
 def test_the_first_start_makes_an_environment_and_later_ones_use_it(built: FirstStart):
