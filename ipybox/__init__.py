@@ -16,7 +16,7 @@ from ipybox.support.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
-    from ipybox.code_exec.sync import Executor
+    from ipybox.code_exec.sync import Executor, StreamedRequest
     from ipybox.mcp_apigen import generate_mcp_sources
     from ipybox.support.errors import CodeExecutionError
     from ipybox.support.outputs import Clear, Display, Result, Stream
@@ -33,6 +33,7 @@ __all__ = [
     "Executor",
     "Result",
     "Stream",
+    "StreamedRequest",
     "accepts_batches",
     "generate_mcp_sources",
 ]
@@ -50,6 +51,7 @@ __getattr__, __dir__ = lazy_exports(
         "Executor": "ipybox.code_exec.sync",
         "Result": "ipybox.support.outputs",
         "Stream": "ipybox.support.outputs",
+        "StreamedRequest": "ipybox.code_exec.sync",
         "accepts_batches": "ipybox.tool_exec.approval.request",
         "generate_mcp_sources": "ipybox.mcp_apigen",
     },

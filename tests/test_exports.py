@@ -48,6 +48,7 @@ def test_exported_names_are_these():
         "Executor",
         "Result",
         "Stream",
+        "StreamedRequest",
         "accepts_batches",
         "generate_mcp_sources",
     ]
@@ -87,7 +88,7 @@ def test_an_unknown_name_is_an_attribute_error():
             "ipybox.code_exec",
             [
                 *("Clear", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"),
-                *("Display", "Executor", "ExecutorConfig", "Result", "Stream"),
+                *("Display", "Executor", "ExecutorConfig", "Result", "Stream", "StreamedRequest"),
             ],
         ),
         ("ipybox.mcp_apigen", ["generate_mcp_sources"]),

@@ -24,7 +24,7 @@ from ipybox.support.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from ipybox.code_exec.config import ExecutorConfig
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
-    from ipybox.code_exec.sync import Executor
+    from ipybox.code_exec.sync import Executor, StreamedRequest
     from ipybox.support.errors import CodeExecutionError
     from ipybox.support.outputs import Clear, Display, Result, Stream
 
@@ -39,6 +39,7 @@ __all__ = [
     "ExecutorConfig",
     "Result",
     "Stream",
+    "StreamedRequest",
 ]
 
 
@@ -55,5 +56,6 @@ __getattr__, __dir__ = lazy_exports(
         "ExecutorConfig": "ipybox.code_exec.config",
         "Result": "ipybox.support.outputs",
         "Stream": "ipybox.support.outputs",
+        "StreamedRequest": "ipybox.code_exec.sync",
     },
 )

@@ -15,8 +15,15 @@ from typing import Any
 
 import pytest
 
-from ipybox import ApprovalRequest, CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, Executor
-from ipybox.code_exec.sync import Portal, StreamedRequest
+from ipybox import (
+    ApprovalRequest,
+    CodeExecutionChunk,
+    CodeExecutionError,
+    CodeExecutionResult,
+    Executor,
+    StreamedRequest,
+)
+from ipybox.code_exec.sync import Portal
 from ipybox.errors import ExecutionCancelledError, ExecutionTimeoutError
 from ipybox.tool_exec.approval.request import accepts_batches
 from tests import servers
