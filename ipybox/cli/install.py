@@ -51,6 +51,9 @@ class Client:
 #: `ipybox import` doesn't read it: its entries nest.
 _CLINE_FILE = ConfigFile("cline", "~/.cline/data/settings/cline_mcp_settings.json", "")
 
+#: Variables for ipybox's directories.
+_PLACES = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "JUPYTER_RUNTIME_DIR")
+
 _CODEX = """add to [mcp_servers.ipybox] what its command can't set:
   required = true         # so that the first turn waits for ipybox
   tool_timeout_sec = 700  # for cells that take more than 5 minutes"""
@@ -91,6 +94,9 @@ def install(workspace: Path, given: dict[str, Any], *, client: str | None, dry_r
     file, snippet = _configuration(client, serve, workspace)
     if traits.add:
         adding = [*shlex.split(traits.add), *([_as_json(serve)] if traits.as_json else serve)]
+        if client == "codex":  # it passes on few variables
+            places = [f"--env={name}={os.environ[name]}" for name in _PLACES if name in os.environ]
+            adding[adding.index("--") : adding.index("--")] = places
         say(shlex.join(adding), bold=True)
         if not dry_run:
             _run(adding, workspace, f"add this to {file}:\n{snippet}")

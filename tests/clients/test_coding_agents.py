@@ -242,6 +242,39 @@ def test_the_plugins_work_in_the_project_and_bring_the_skill(client: str, comman
     assert "codeact-default:codeact" in model.request if client == "codex" else "codeact" in model.request
 
 
+#: Calls a tool of each of three servers.
+CALLS = """
+from mcptools.one import echo as a
+from mcptools.two import echo as b
+from mcptools.three import echo as c
+print([tool.run(tool.Params(text=text)).result for tool, text in ((a, "x"), (b, "y"), (c, "z"))])
+"""
+SECRET = "sk-live-4f9c1e7720b35da8"
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.client)
+def test_an_agent_uses_the_servers_that_one_command_imports_from_three_clients(agent: Agent, tmp_path: Path):
+    with serving_model([("execute_ipython_cell", {"code": CALLS})]) as model:
+        installed = Installed.create(agent, tmp_path, model)
+        home = Path(installed.env["HOME"])
+        for file, key, name in (
+            (".claude.json", "mcpServers", "one"),
+            (".cursor/mcp.json", "mcpServers", "two"),
+            (".qwen/settings.json", "mcpServers", "three"),
+        ):
+            (home / file).parent.mkdir(exist_ok=True)
+            (home / file).write_text(json.dumps({key: {name: {**ECHO, "env": {"API_KEY": SECRET}}}}))
+        told = run([sys.executable, "-m", "ipybox", "import", "--all"], installed.workspace, **installed.env)
+        said = run([*agent.command], installed.workspace, **installed.env)
+
+    assert DONE in said
+    assert "['x', 'y', 'z']" in model.results[0]
+    assert SECRET not in told + said
+    assert [
+        path for path in installed.workspace.rglob("*") if path.is_file() and SECRET in path.read_text("latin1")
+    ] == []
+
+
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.client)
 async def test_a_killed_agent_leaves_no_process(agent: Agent, tmp_path: Path, fifo: Fifo):
     waiting = f"import time\nwith open({str(fifo.path)!r}, 'w') as pipe: pipe.write('runs\\n')\ntime.sleep(600)"
