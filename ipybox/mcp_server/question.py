@@ -40,6 +40,9 @@ MANY = 4
 #: The same for several calls, each of which is shown like an argument.
 MIN_ROW = 24
 MANY_ROWS = 2
+#: The part of several calls that must send the same value of an argument, for others to be exceptions.
+MAJORITY = 0.8
+MAX_NAMES = 1000
 
 #: Limits of the further lines: characters per line, and number of lines.
 MAX_LINE = 600
@@ -209,7 +212,8 @@ class ShownCall:
         pieces = self._pieces(room)
         least, many = (MIN_ROW, MANY_ROWS) if self._rows else (MIN_PIECE, MANY)
         if len(pieces) * least > room and len(pieces) > 2 * many:
-            pieces = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
+            shown = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
+            pieces = [*(f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]), *shown]
         width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
         call = _wrapped(f"{self._head}{', '.join(cut_columns(piece, width) for piece in pieces)})", left)
         listing, half = self._listing, MAX_LINES // 2
@@ -243,7 +247,30 @@ class ShownCall:
                 lines += [f"  {quoted_name(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
             else:
                 lines.append(f"  {quoted_name(name)}: {self._text(_dumped(value))}")
+        lines += [f"  in {count:,} of the calls: {text}" for count, text in self._exceptions]
         return [*lines, *(f"  {self._row(number)}" for number in range(len(self._rows)))]
+
+    @cached_property
+    def _exceptions(self) -> list[tuple[int, str]]:
+        """What few calls send while most send the same, with their number: it is hard to find among thousands."""
+        # By name, the calls that send a value, by the value's hash; of no more values than needed.
+        values: dict[str, dict[int, list[int]]] = {}
+        for number, row in enumerate(self._rows):
+            for name, value in row.items():
+                known = values.setdefault(name, {})
+                if len(known) <= MANY:
+                    known.setdefault(hash(_dumped(value)), []).append(number)
+            if len(values) > MAX_NAMES:
+                return [(len(self._rows), f"more than {MAX_NAMES:,} names of arguments")]
+        found: list[tuple[int, str]] = []
+        for name, known in values.items():
+            absent = len(self._rows) - sum(map(len, known.values()))
+            if len(known) > MANY or max(absent, *map(len, known.values())) < MAJORITY * len(self._rows):
+                continue
+            few = [numbers for numbers in known.values() if len(numbers) < len(self._rows) / 2]
+            found += [(len(each), f"{quoted_name(name)}={_dumped(self._rows[each[0]][name])}") for each in few]
+            found += [(absent, f"no {quoted_name(name)}")] * (0 < absent < len(self._rows) / 2)
+        return [(count, self._text(_cut(text))) for count, text in sorted(found)[:MANY]]
 
     def _text(self, text: str) -> str:
         return printable(self._redactor.known_tokens(text))

@@ -148,16 +148,35 @@ def test_an_argument_hidden_among_many_calls_is_in_the_file_that_the_first_line_
     assert call.brief is None
     assert lines[0].startswith("Shortened. Full text: ")
     assert "+296 more" in joined(lines[1:LINES_OF_MORE])
+    assert '(1× text="x' in joined(lines[1:LINES_OF_MORE])
     assert all(len(line) <= COLUMNS for line in lines[:LINES_OF_MORE])
     assert len(lines) == LINES_OF_MORE + 61
     assert f'  #{hidden + 1} path: "file{hidden}", text: "{calls[hidden]["text"]}"' in call.whole().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("normal", "odd", "piece"),
+    [
+        pytest.param({"to": "team"}, {"to": "eve"}, '1× to="eve"', id="value"),
+        pytest.param({"to": "team"}, {"to": "team", "force": True}, "1× force=true", id="added"),
+        pytest.param({"dry_run": True}, {}, "1× no dry_run", id="missing"),
+        pytest.param({"n": 1}, {"n": True}, "1× n=true", id="type"),
+    ],
+)
+def test_what_one_of_thousands_of_calls_sends_is_shown_first(normal: Any, odd: Any, piece: str):
+    calls: list[dict[str, Any]] = [{"text": f"issue {number}", **normal} for number in range(10_000)]
+    calls[5000] = {"text": "issue 5000", **odd}
+    call = shown(calls[0], "chat", "post", *calls[1:])
+    assert joined(call.shortened(FILE)[1:LINES_OF_MORE]).startswith(f"Code calls chat.post 10,000 times ({piece}, ")
+    assert f"  in 1 of the calls: {piece.removeprefix('1× ')}" in call.whole().splitlines()[:3]
 
 
 def test_calls_with_other_names_each_are_listed_without_a_column_per_name():
     calls: list[dict[str, Any]] = [{f"{number}a{name}": 1 for name in range(30)} for number in range(1000)]
     first, *others = calls
     call = shown(first, "fs", "write", *others)
-    assert len(call.whole().splitlines()) == 1001
+    assert len(call.whole().splitlines()) == 1002
+    assert "more than 1,000 names of arguments" in call.whole()
     assert call.shortened(None)
 
 
