@@ -11,6 +11,7 @@ truncated arguments, and further lines are for clients that show more.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -253,24 +254,24 @@ class ShownCall:
     @cached_property
     def _exceptions(self) -> list[tuple[int, str]]:
         """What few calls send while most send the same, with their number: it is hard to find among thousands."""
-        # By name, the calls that send a value, by the value's hash; of no more values than needed.
-        values: dict[str, dict[int, list[int]]] = {}
-        for number, row in enumerate(self._rows):
+        counts: dict[str, Counter[int]] = {}
+        for row in self._rows:
             for name, value in row.items():
-                known = values.setdefault(name, {})
-                if len(known) <= MANY:
-                    known.setdefault(hash(_dumped(value)), []).append(number)
-            if len(values) > MAX_NAMES:
+                counts.setdefault(name, Counter())[hash(_dumped(value))] += 1
+            if len(counts) > MAX_NAMES:
                 return [(len(self._rows), f"more than {MAX_NAMES:,} names of arguments")]
         found: list[tuple[int, str]] = []
-        for name, known in values.items():
-            absent = len(self._rows) - sum(map(len, known.values()))
-            if len(known) > MANY or max(absent, *map(len, known.values())) < MAJORITY * len(self._rows):
+        for name, values in counts.items():
+            absent = len(self._rows) - values.total()
+            usual, most = values.most_common(1)[0]
+            usual = usual if most >= absent else None
+            if (few := len(self._rows) - max(most, absent)) > len(self._rows) * (1 - MAJORITY):
                 continue
-            few = [numbers for numbers in known.values() if len(numbers) < len(self._rows) / 2]
-            found += [(len(each), f"{quoted_name(name)}={_dumped(self._rows[each[0]][name])}") for each in few]
-            found += [(absent, f"no {quoted_name(name)}")] * (0 < absent < len(self._rows) / 2)
-        return [(count, self._text(_cut(text))) for count, text in sorted(found)[:MANY]]
+            others = (row[name] for row in self._rows if name in row and hash(_dumped(row[name])) != usual)
+            kinds = len(values) - (usual is not None) + (0 < absent < most)
+            texts = (f"{quoted_name(name)}={_cut(_dumped(value))}" for value in others)
+            found.append((few, next(texts, f"no {quoted_name(name)}") + " or others" * (kinds > 1)))
+        return [(count, self._text(text)) for count, text in sorted(found)[:MANY]]
 
     def _text(self, text: str) -> str:
         return printable(self._redactor.known_tokens(text))

@@ -171,6 +171,14 @@ def test_what_one_of_thousands_of_calls_sends_is_shown_first(normal: Any, odd: A
     assert f"  in 1 of the calls: {piece.removeprefix('1× ')}" in call.whole().splitlines()[:3]
 
 
+def test_different_exceptions_among_many_calls_are_counted_together():
+    calls: list[dict[str, Any]] = [{"text": f"issue {number}", "to": "team"} for number in range(1000)]
+    for number in range(0, 1000, 10):
+        calls[number]["to"] = f"eve {number}"
+    call = shown(calls[0], "chat", "post", *calls[1:])
+    assert call.whole().splitlines()[1] == '  in 100 of the calls: to="eve 0" or others'
+
+
 def test_calls_with_other_names_each_are_listed_without_a_column_per_name():
     calls: list[dict[str, Any]] = [{f"{number}a{name}": 1 for name in range(30)} for number in range(1000)]
     first, *others = calls
