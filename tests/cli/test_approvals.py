@@ -144,8 +144,7 @@ async def test_a_terminal_decides_what_a_client_dismissed_by_itself(tmp_path: Pa
     async def dismiss(_: object, form: ElicitRequestParams) -> ElicitResult:
         return ElicitResult(action="cancel")
 
-    noted = tmp_path.with_name("noted.json")
-    notify = f"{sys.executable} -c \"import sys; open({str(noted)!r}, 'w').write(sys.stdin.read())\""
+    notify = f"{sys.executable} -c 'import sys; print(sys.stdin.read())'"
     person, terminal = pty.openpty()
     try:
         async with (
@@ -164,9 +163,10 @@ async def test_a_terminal_decides_what_a_client_dismissed_by_itself(tmp_path: Pa
                     continue
                 cell = tasks.create_task(run(client))
                 await watching.until(SHOWN)
+                told = json.loads((await watching.until(r'(?m)^(\{"id": .*)\n'))[1])
+                assert told["call"].startswith("Code calls scripted.echo")
                 os.write(person, f"{entered}\n".encode())
                 assert answer in await cell
-            assert json.loads(noted.read_text())["call"].startswith("Code calls scripted.echo")
     finally:
         os.close(person)
         os.close(terminal)
