@@ -2,13 +2,14 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 from ipybox.mcp_server.instructions import FULL
 from tests import servers
 from tests.claude.api import Block, Request, serve, text, tool
-from tests.claude.cli import SESSION_TIMEOUT, Home
+from tests.claude.cli import COMMAND_TIMEOUT, SESSION_TIMEOUT, Home
 from tests.claude.conftest import newest_client
 from tests.claude.terminal import ENTER, ESCAPE, terminal
 from tests.github_server import repositories
@@ -56,6 +57,25 @@ def test_agent_without_the_skill_is_told_what_to_do_and_gets_what_it_asks_for(ho
             *(*options(workspace), "-p", "Go"), cwd=workspace, timeout=120, ANTHROPIC_BASE_URL=api.url, **PATIENCE
         )
     assert said.strip() == "Done."
+
+
+def test_the_next_prompt_uses_servers_that_were_imported_from_other_clients(home: Home, workspace: Path):
+    echo = {"command": sys.executable, "args": [str(servers.ROOT / "tests" / "echo_server.py")]}
+    for client in (".cursor/mcp.json", ".gemini/settings.json", ".qwen/settings.json"):
+        (home.path / client).parent.mkdir()
+        (home.path / client).write_text(json.dumps({"mcpServers": {client[1:4]: echo}}))
+    command = [sys.executable, "-m", "ipybox", "import", "--all"]
+    subprocess.run(command, cwd=workspace, env=home.env, check=True, timeout=COMMAND_TIMEOUT)
+    code = (
+        "from mcptools.cur import echo as a; from mcptools.gem import echo as b; from mcptools.qwe import echo as c\n"
+    )
+    code += "print([tool.run(tool.Params(text=text)).result for tool, text in ((c, 'x'), (g, 'y'), (q, 'z'))])"
+
+    with serve([[tool("execute_ipython_cell", code=code)], lambda request: [text(request.result)]]) as api:
+        said = home.claude(
+            *(*options(workspace), "-p", "Go"), cwd=workspace, timeout=120, ANTHROPIC_BASE_URL=api.url, **PATIENCE
+        )
+    assert said.strip() == "['x', 'y', 'z']"
 
 
 @newest_client  # which moves calls of this length to the background
