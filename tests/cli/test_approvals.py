@@ -21,7 +21,7 @@ from ipybox.mcp_server.attach_socket import running_servers, socket_path
 from ipybox.support.private_socket import bind_private
 from tests import servers
 from tests.cli.test_attach import Command
-from tests.conftest import Mode
+from tests.conftest import Mode, both_modes
 from tests.mcp_server.test_server import client_of, output, text_of
 from tests.servers import WAIT
 
@@ -238,6 +238,7 @@ async def test_stopped_processes_block_neither_cells_nor_decisions(tmp_path: Pat
         assert "hello" in await cell
 
 
+@both_modes
 async def test_sandboxed_code_does_not_reach_the_socket(tmp_path: Path, mode: Mode):
     async with client_of(tmp_path, *mode.options, JUPYTER_RUNTIME_DIR=os.environ["JUPYTER_RUNTIME_DIR"]) as client:
         await output(client, "1")
