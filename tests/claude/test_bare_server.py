@@ -66,9 +66,7 @@ def test_the_next_prompt_uses_servers_that_were_imported_from_other_clients(home
         (home.path / client).write_text(json.dumps({"mcpServers": {client[1:4]: echo}}))
     command = [sys.executable, "-m", "ipybox", "import", "--all"]
     subprocess.run(command, cwd=workspace, env=home.env, check=True, timeout=COMMAND_TIMEOUT)
-    code = (
-        "from mcptools.cur import echo as a; from mcptools.gem import echo as b; from mcptools.qwe import echo as c\n"
-    )
+    code = "".join(f"from mcptools.{name} import echo as {name[0]}\n" for name in ("cur", "gem", "qwe"))
     code += "print([tool.run(tool.Params(text=text)).result for tool, text in ((c, 'x'), (g, 'y'), (q, 'z'))])"
 
     with serve([[tool("execute_ipython_cell", code=code)], lambda request: [text(request.result)]]) as api:
