@@ -183,9 +183,9 @@ class ClientConnection:
             case "refused":
                 return ToolRunnerError(self.error_text(reason))
             case "unsent" if isinstance(failure.reason, SignInError):
-                return MCPConnectionLost(self.error_text(reason))
+                return MCPServerError(self.error_text(reason))
             case "unsent":
-                return MCPConnectionLost(self.redact(f"can't reach {self.label}: {reason}; the request was not sent"))
+                return MCPServerError(self.redact(f"can't reach {self.label}: {reason}; the request was not sent"))
             case "unknown":
                 sent = f"the request was sent to {self.label}, but its outcome is unknown: {reason}"
                 return MCPConnectionLost(self.redact(sent))

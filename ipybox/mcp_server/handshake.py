@@ -42,7 +42,7 @@ class Handshake:
             self.received += more
 
     async def answer(self) -> None:
-        """Answers the first line if it is a usual `initialize` request; raises an OSError if that fails."""
+        """Answers the first line if it is a usual `initialize` request; raises an OSError if stdout can't be written."""
         line, end, _ = self.received.partition(b"\n")
         try:
             request: Any = json.loads(line) if end and len(line) <= _MAX_REQUEST else None
@@ -62,7 +62,10 @@ class Handshake:
                 result = self._result(revision if revision in REVISIONS else REVISIONS[-1], name)
                 message = json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result})
                 self.answered = request_id
-                await write_all(self._stdout, message.encode() + b"\n")
+                try:
+                    await write_all(self._stdout, message.encode() + b"\n")
+                except OSError as exc:
+                    raise OSError(f"can't answer the MCP client: {exc}") from exc
             case _:
                 pass
 

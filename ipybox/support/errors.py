@@ -155,7 +155,7 @@ class MCPServerError(IpyboxError):
 
 
 class MCPConnectionLost(MCPServerError):
-    """The connection to an MCP server broke while a call was under way; the message says whether it was sent."""
+    """The connection to an MCP server broke while a call was under way: its outcome is unknown."""
 
 
 class MCPSessionExpired(MCPConnectionLost):

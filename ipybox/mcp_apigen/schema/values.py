@@ -74,4 +74,4 @@ def objects(value: Any) -> list[Schema]:
 
 def strings(value: Any) -> list[str]:
     """Returns a string as a list, or the strings among the elements of an array."""
-    return [*filter(is_text, [value] if isinstance(value, str) else elements(value))]
+    return [item for item in ([value] if isinstance(value, str) else elements(value)) if isinstance(item, str)]

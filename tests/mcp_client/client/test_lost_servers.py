@@ -46,7 +46,7 @@ async def test_a_remote_server_that_dies_is_noticed_at_the_next_call(transport: 
         client = await MCPClient({"url": url}).__aenter__()
         await client.run("echo", {"message": "hi"})
     async with asyncio.timeout(WAIT):
-        with pytest.raises(MCPConnectionLost, match=error.format(url)):
+        with pytest.raises(MCPServerError, match=error.format(url)):
             await client.run("echo", {"message": "hi"})
         assert client.closed == (transport == "sse")
         await client.close()
