@@ -187,6 +187,13 @@ _SETTINGS = (
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
 )
 
+#: Loads a profile for bwrap, in place of Ubuntu's, which denies capabilities to the programs that bwrap starts.
+#: https://github.com/anthropic-experimental/sandbox-runtime/issues/74
+_LOAD_PROFILE = (
+    r"printf '%s\n' 'abi <abi/4.0>,' 'profile bwrap {} flags=(unconfined) {{ userns, }}' > /etc/apparmor.d/bwrap"
+    " && apparmor_parser -r /etc/apparmor.d/bwrap"
+)
+
 
 def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: Path) -> list[Finding]:
     """Returns a finding on whether this user can create srt's namespaces, or one for each reason; see `diagnose`."""
@@ -202,7 +209,7 @@ def namespace_findings(bwrap: str, path: str | None, weaker_nested: bool, root: 
             f"start the container with unmasked system paths, or {DOCKER_MODE}"
         )
         return [Finding(what, found, problem, remedy)]
-    reasons = _namespace_reasons(root) or [
+    reasons = _namespace_reasons(bwrap, root) or [
         (f"this user can't create namespaces ({found})", f"permit unprivileged user namespaces, or {DOCKER_MODE}")
     ]
     return [Finding(what, found, problem, remedy) for problem, remedy in reasons]
@@ -218,7 +225,10 @@ def _unshare(bwrap: str, *, weaker: bool) -> list[str]:
     return [bwrap, *outer, "--", bwrap, *inner, "--", "/bin/sh", "-c", ":"]
 
 
-def _namespace_reasons(root: Path) -> list[tuple[str, str]]:
+def _namespace_reasons(bwrap: str, root: Path) -> list[tuple[str, str]]:
+    # WSL 2 spells it "microsoft": https://github.com/microsoft/WSL/issues/4555
+    if "Microsoft" in (_content(root / "proc" / "sys" / "kernel" / "osrelease") or ""):
+        return [("WSL 1 has no user namespaces", "run `wsl --set-version DISTRIBUTION 2` in Windows")]
     reasons: list[tuple[str, str]] = []
     if _is_root() and not _has_setfcap(root):
         reasons.append(("root lacks the capability CAP_SETFCAP here", "grant it, or run ipybox as an ordinary user"))
@@ -226,8 +236,8 @@ def _namespace_reasons(root: Path) -> list[tuple[str, str]]:
         if _content(root / "proc" / "sys" / name.replace(".", "/")) == forbids:
             keep = f"put `{name} = {permits}` in /etc/sysctl.d to keep it"
             remedy = f"run `sysctl -w {name}={permits}` as root, and {keep}"
-            if "apparmor" in name:
-                remedy += "; or give bwrap an AppArmor profile that grants userns"
+            if "apparmor" in name:  # which would lift it for all programs
+                remedy = f"run `{_LOAD_PROFILE.format(os.path.realpath(bwrap))}` as root"
             problem = f"{name} is {forbids}: this machine doesn't let ordinary users create user namespaces"
             reasons.append((problem, remedy))
     if _in_container(root):

@@ -78,8 +78,20 @@ def test_a_container_that_forbids_a_new_proc_needs_the_weaker_sandbox():
             {"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"},
             "kernel.apparmor_restrict_unprivileged_userns is 1: this machine doesn't let ordinary users create user "
             "namespaces",
-            "give bwrap an AppArmor profile that grants userns",
+            "> /etc/apparmor.d/bwrap && apparmor_parser -r /etc/apparmor.d/bwrap` as root",
             id="ubuntu",
+        ),
+        pytest.param(
+            {"proc/sys/kernel/osrelease": "4.4.0-19041-Microsoft\n"},
+            "WSL 1 has no user namespaces",
+            "run `wsl --set-version DISTRIBUTION 2` in Windows",
+            id="wsl1",
+        ),
+        pytest.param(
+            {"proc/sys/kernel/osrelease": "6.6.87.2-microsoft-standard-WSL2\n"},
+            "this user can't create namespaces (bwrap: setting up uid map: Permission denied)",
+            "permit unprivileged user namespaces",
+            id="wsl2",
         ),
         pytest.param(
             {".dockerenv": "", "proc/self/status": "Name:\tx\nSeccomp:\t2\n"},
@@ -120,3 +132,24 @@ def test_reasons_why_bubblewrap_fails_are_found(
 
     assert line.startswith(f"{problem}: ")
     assert remedy in line
+
+
+def test_the_command_for_apparmor_writes_a_profile_for_this_bwrap(directory: Path, tmp_path: Path):
+    replace(directory, "bwrap", FORBIDDEN_BWRAP)
+    replace(directory, "apparmor_parser", '[ "$1" = -r ] && exec /bin/cat "$2"')
+    setting = tmp_path / "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+    setting.parent.mkdir(parents=True)
+    setting.write_text("1\n")
+    (line,) = diagnosed_under(AS_USER, f"{str(directory)!r}, root=Path({str(tmp_path)!r})")
+
+    command = line.split("`")[1].replace("/etc/apparmor.d/bwrap", str(tmp_path / "profile"))
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={"PATH": str(directory)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=True,
+    )
+
+    assert done.stdout == f"abi <abi/4.0>,\nprofile bwrap {directory}/bwrap flags=(unconfined) {{ userns, }}\n"
