@@ -19,9 +19,10 @@ import click
 from ipybox import CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.output import say, say_json, say_table
+from ipybox.cli.surroundings import client_findings, network_findings
 from ipybox.docker.engine import DOCKER, examine_engine
 from ipybox.docker.options import default_image
-from ipybox.sandbox.findings import INSTALL_UV, Finding, Install, Program, environment_findings, examine
+from ipybox.sandbox.findings import INSTALL_UV, Finding, Program, environment_findings, examine
 from ipybox.sandbox.preflight import INSTALL_SRT, diagnose
 from ipybox.support.errors import IpyboxError
 
@@ -32,8 +33,6 @@ KERNEL_TIMEOUT = 60.0
 Mode = Literal["plain", "sandbox", "docker", "other"]
 
 UV = Program("uv", "uv", "", remedy=INSTALL_UV)
-INSTALL_CLAUDE = Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins")
-CLAUDE = Program("claude", "claude", "", remedy=INSTALL_CLAUDE)
 
 #: How a working mode is described.
 _WORKS = {
@@ -48,9 +47,9 @@ _COLORS = {"ok": "green", "missing": "yellow", "broken": "red"}
 @as_json
 @click.option("--sandbox", is_flag=True, help="fail if the sandbox doesn't work")
 @click.option("--docker", is_flag=True, help="fail if Docker mode doesn't work")
-def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
+def doctor(workspace: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
     """Prints what works and what is missing; returns the exit status, 0 if Python and the requested modes work."""
-    found = asyncio.run(examine_modes(kernels=True))
+    found = asyncio.run(examine_modes(workspace, kernels=True))
     works = {mode: _works(findings) for mode, findings in found.items()}
     asked: set[Mode] = {"plain", *(("sandbox",) if sandbox else ()), *(("docker",) if docker else ())}
     if as_json:
@@ -64,13 +63,13 @@ def doctor(_: Path, *, sandbox: bool, docker: bool, as_json: bool) -> int:
     return 0 if all(works[mode] for mode in asked) else 1
 
 
-async def examine_modes(*, kernels: bool = False) -> dict[Mode, list[Finding]]:
+async def examine_modes(workspace: Path, *, kernels: bool = False) -> dict[Mode, list[Finding]]:
     """Returns the findings of each mode's checks, in order; with `kernels`, finally whether a kernel runs."""
     checks: dict[Mode, list[Callable[[], list[Finding]]]] = {
         "plain": [lambda: [Finding("python", f"{platform.python_version()} ({sys.executable})")]],
         "sandbox": [diagnose],
         "docker": [_docker],
-        "other": [lambda: [examine(UV)], environment_findings, lambda: [examine(CLAUDE)]],
+        "other": [lambda: [examine(UV)], environment_findings, lambda: client_findings(workspace), network_findings],
     }
 
     async def examine_mode(mode: Mode) -> list[Finding]:
@@ -110,7 +109,7 @@ def _works(findings: list[Finding]) -> bool:
 
 
 def _show(found: dict[Mode, list[Finding]], asked: set[Mode]) -> None:
-    rows = [(_state(each), mode, each.what, each.found or "") for mode, findings in found.items() for each in findings]
+    rows = [(_state(each), mode, each.what, _found(each)) for mode, findings in found.items() for each in findings]
     say_table(["State", "Mode", "What", "Found"], rows, [_COLORS[row[0]] for row in rows])
     say("")
     for mode, findings in found.items():
@@ -121,6 +120,11 @@ def _show(found: dict[Mode, list[Finding]], asked: set[Mode]) -> None:
             problems = ["also missing:", *problems]
         for line in problems:
             say(line, fg="red" if mode in asked and not _works(findings) else None)
+
+
+def _found(finding: Finding) -> str:
+    has_advice = finding.problem is None and finding.remedy is not None
+    return f"{finding.found}: {finding.remedy}" if has_advice else finding.found or ""
 
 
 def _state(finding: Finding) -> str:

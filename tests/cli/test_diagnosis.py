@@ -85,12 +85,12 @@ def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None =
 
 def test_there_are_no_problems_where_all_is_well(sandbox: Path):
     docker_program(sandbox, DAEMON)
-    found = asyncio.run(examine_modes())
+    found = asyncio.run(examine_modes(Path()))
     assert [finding for mode in ("plain", "sandbox", "docker") for finding in found[mode] if finding.problem] == []
 
 
 def test_problems_are_one_line_each(directory: Path):
-    found = asyncio.run(examine_modes())
+    found = asyncio.run(examine_modes(Path()))
     lines = {mode: [str(finding) for finding in examined if finding.problem] for mode, examined in found.items()}
     assert lines["plain"] == []
     assert [line.split()[0] for line in lines["sandbox"]] == list(NEEDED)

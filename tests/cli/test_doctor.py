@@ -157,7 +157,7 @@ def test_docker_can_not_work_without_its_daemon(
     monkeypatch.setattr(engine, "DAEMON_TIMEOUT", 0.3)
     docker_program(directory, answer)
 
-    client, daemon = asyncio.run(examine_modes())["docker"]
+    client, daemon = asyncio.run(examine_modes(Path()))["docker"]
 
     assert client.problem is None
     assert (daemon.what, str(daemon).startswith(problem)) == ("docker daemon", True)
@@ -169,7 +169,7 @@ def test_programs_that_hang_cost_one_bound_and_not_one_each(directory: Path, mon
     for name in hanging:
         replace(directory, name, "exec /bin/sleep 1000")
     start = time.monotonic()
-    found = asyncio.run(examine_modes())
+    found = asyncio.run(examine_modes(Path()))
     assert time.monotonic() - start < len(hanging) / 2
     broken = [each for examined in found.values() for each in examined if each.problem and each.found]
     assert len(broken) >= len(hanging)

@@ -38,6 +38,9 @@ _KEYS = {
     **{"environment": "env", "http_headers": "headers", "httpUrl": "url", "transport": "type"},
 }
 _TYPES = {"local": "stdio", "remote": "http"}
+#: The problem of ipybox's own entries.
+ITSELF = "it is ipybox itself"
+
 _UNSUPPORTED = ("auth", "authProviderType", "headersHelper", "oauth", "sandboxEnabled")
 _FILTERS = frozenset(("disabled_tools", "enabled_tools", "excludeTools", "includeTools"))
 
@@ -177,7 +180,7 @@ class _ConfigReader:
             command: Any = given["command"]
             words = cast("list[Any]", command) if isinstance(command, list) else [command, *given.get("args", [])]
             if OWN_NAME in (Path(words[0]).name, *words[1:]):
-                raise ValueError("it is ipybox itself")
+                raise ValueError(ITSELF)
             cwd = given.get("cwd") and str(self._workspace / Path(given["cwd"]).expanduser())
             wanted = {"command": words[0], "args": words[1:], "env": self._variables(given), "cwd": cwd}
         params = {key: value for key, value in wanted.items() if value}
