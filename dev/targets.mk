@@ -82,9 +82,9 @@ scaling: $(VENV)/dev.stamp .npm/dev.stamp
 	$(if $(MEASURE),PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m benchmarks.scaling measure)
 	$(BIN)/python -m benchmarks.scaling write $(ARGS)
 
-# The recording for the README and docs/approvals.md.
+# The recordings for the README and docs/approvals.md.
 recording: $(VENV)/dev.stamp .npm/dev.stamp
-	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.recording docs/session.svg
+	PATH="$(NODE_BIN):$$PATH" $(BIN)/python -m docs.recording docs
 
 $(VENV)/mutation.stamp: PACKAGES = --constraint constraints.txt --editable '.[mutation]'
 $(VENV)/mutation.stamp: $(VENV)/dev.stamp

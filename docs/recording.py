@@ -1,23 +1,24 @@
-"""Record a Claude Code session as an animated SVG for the README: `make recording`.
+"""Record Claude Code sessions as animated SVGs for the README and `docs/approvals.md`: `make recording`.
 
-    python -m docs.recording docs/session.svg
+    python -m docs.recording docs
 
 Claude Code, ipybox, the sandbox and the kernel are real. A script plays the model, as in `tests/claude`, and the MCP
-server is the stand-in for GitHub's. The session answers the question that `docs/benchmarks.md` measures as "loop over
-30 repositories", so the recording ends with the tokens counted there.
+server is the stand-in for GitHub's. The README's session answers the question that `docs/benchmarks.md` measures as
+"loop over 30 repositories", so its recording ends with the tokens counted there.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
+import mcp_types as types
 from pyte.screens import Char
 
 from benchmarks.economics.results import Economics
@@ -26,13 +27,42 @@ from tests.claude.api import Block, Request, serve, tool
 from tests.claude.api import text as said
 from tests.claude.cli import SESSION_TIMEOUT, Client, Home, publish
 from tests.claude.terminal import DOWN, ENTER, RIGHT, Terminal, terminal
+from tests.github_server import CREATE_ISSUE, LIST_COMMITS, SEARCH_REPOSITORIES
 from tests.servers import ROOT
 
-PROMPT = (
-    "Who made the most of the latest 5 commits in each of octocat's 30 top repositories? Save that to ~/authors.txt"
-)
+#: What a screen must show, the key to press then, and the seconds in between.
+Step = tuple[tuple[str, ...], str, float]
 
-CODE = """
+
+@dataclass(frozen=True)
+class Session:
+    """What happens in a recording.
+
+    Args:
+        title: The recording's title.
+        prompt: What the user types.
+        code: The cell that the model runs.
+        steps: What the user answers, up to the choice of what to allow.
+        allowed: What the user allows.
+        results: Texts in the cell's result.
+        answer: What the model says in the end.
+        rules: The approval rules. Without them, calls that may write ask, and the user has agreed to tools that only
+            read.
+        measured: Whether the recording ends with the measured tokens.
+    """
+
+    title: str
+    prompt: str
+    code: str
+    steps: tuple[Step, ...]
+    allowed: str
+    results: tuple[str, ...]
+    answer: str
+    rules: str | None = None
+    measured: bool = False
+
+
+LOOP_CODE = """
 import json
 from collections import Counter
 from pathlib import Path
@@ -49,6 +79,23 @@ print(authors.most_common())
 Path("~/authors.txt").expanduser().write_text(str(authors))
 """.strip()
 
+BATCH_CODE = """
+import json
+from mcptools.github import create_issue as issue
+from mcptools.github import list_commits as log
+from mcptools.github import search_repositories as find
+
+top = find.run(find.Params(query="user:octocat", sort="stars"))
+names = [repo["name"] for repo in json.loads(top)["items"]]
+asks = []
+for name in names:
+    repo = {"owner": "octocat", "repo": name}
+    if log.run(log.Params(**repo, since="2026-08-15")) == "[]":
+        asks.append(issue.Params(**repo, title="Active?"))
+done = issue.run_many(asks)
+print(len(names), "read,", len(done), "opened:", done[-1])
+""".strip()
+
 RULES = """
 rules:
   - {effect: allow, server: github, tool: search_*}
@@ -63,8 +110,59 @@ from ipybox import generate_mcp_sources
 asyncio.run(generate_mcp_sources("github", json.loads(sys.argv[1]), Path("mcptools")))
 """
 
+PROCEEDS: Step = (("Do you want to proceed?", "❯ 1. Yes"), ENTER, 4.5)
+
+#: The recordings, by the names of their files.
+SESSIONS = {
+    "session": Session(
+        title="Claude Code answers a question with one cell: one approval covers a loop, and the sandbox denies a "
+        "write",
+        prompt="Who made the most of the latest 5 commits in each of octocat's 30 top repositories? Save that to "
+        "~/authors.txt",
+        code=LOOP_CODE,
+        steps=(
+            PROCEEDS,
+            (("Code calls github.list_commits", "▸ not set"), RIGHT, 2.0),
+            (("❯ ◯ only this call",), DOWN, 0.8),
+            (("❯ ◯ the rest of this cell",), ENTER, 1.2),
+        ),
+        allowed="the rest of this cell",
+        results=(
+            "[('Ada Example', 61), ('Octocat', 54), ('Bo Sample', 35)]",
+            "The sandbox refused to write",
+        ),
+        answer="Of the 150 commits, Ada Example made 61, Octocat 54 and Bo Sample 35.\n\n"
+        "I couldn't save `~/authors.txt`: the sandbox only lets code write to this project. "
+        "Shall I save `authors.txt` here?",
+        rules=RULES,
+        measured=True,
+    ),
+    "approvals": Session(
+        title="Claude Code reads 30 repositories and opens 12 issues with one cell and one approval",
+        prompt="Which of octocat's 30 top repositories had no commits since August 15? Open an issue in each, and ask "
+        "if it's active",
+        code=BATCH_CODE,
+        steps=(
+            PROCEEDS,
+            (("Code calls github.create_issue 12 times", "▸ not set"), RIGHT, 4.0),
+            (("❯ ◯ only these calls",), ENTER, 1.5),
+        ),
+        allowed="only these calls",
+        results=("30 read, 12 opened: ", "https://github.com/octocat/"),
+        answer="12 of the 30 repositories had no commits since August 15. I opened an issue in each.",
+    ),
+}
+
+CLOSED_READ = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+#: The server's tools; those that only read say that they don't reach the internet.
+TOOLS = [
+    *(each.model_copy(update={"annotations": CLOSED_READ}) for each in (SEARCH_REPOSITORIES, LIST_COMMITS)),
+    CREATE_ISSUE,
+]
+
 #: Columns and rows of the terminal, pixels of a character, and pixels around the terminal.
-COLUMNS, ROWS = 76, 34
+COLUMNS, ROWS = 80, 34
 WIDTH, HEIGHT, BORDER = 8.4, 19, 16
 
 #: Rows of the card with the tokens.
@@ -94,7 +192,7 @@ BARS: tuple[tuple[Way, str, str], ...] = (
     ("tool search", "tool search", "#db6d28"),
     ("code", "ipybox", "#4493f8"),
 )
-TOOLS = 117
+TOOL_COUNT = 117
 
 
 @dataclass(frozen=True)
@@ -115,71 +213,59 @@ class Frame:
     seconds: float
 
 
-def record(directory: Path) -> list[Frame]:
-    """Return the frames of a session in which a user approves calls and the sandbox denies a write.
+def record(session: Session, directory: Path) -> list[Frame]:
+    """Return the frames of a session.
 
     Args:
+        session: What happens in it.
         directory: An empty directory.
     """
     home = Home(directory, publish(directory), client=Client.NEWEST)
     workspace = home.path / "my-project"
     workspace.mkdir()
-    github = {"command": sys.executable, "args": [str(ROOT / "tests" / "github_server.py")]}
-    environment = {**os.environ, "HOME": str(home.path)}
-    generate = [sys.executable, "-c", GENERATE, json.dumps(github)]
-    subprocess.run(generate, cwd=workspace, env=environment, check=True)
-    rules = home.path / "rules.yaml"
-    rules.write_text(RULES)
-    arguments = ["-m", "ipybox", "--sandbox", "--workspace", str(workspace), "--approve", str(rules)]
+    tools = home.path / "tools.json"
+    tools.write_text(json.dumps([each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in TOOLS]))
+    github = {"command": sys.executable, "args": [str(ROOT / "tests" / "github_server.py"), "--tools", str(tools)]}
+    for command in ["-c", GENERATE, json.dumps(github)], ["-m", "ipybox", "trust", "github", "--yes"]:
+        subprocess.run([sys.executable, *command], cwd=workspace, env=home.env, check=True)
+    approve = "writes"
+    if session.rules is not None:
+        (home.path / "rules.yaml").write_text(session.rules)
+        approve = str(home.path / "rules.yaml")
+    arguments = ["-m", "ipybox", "--sandbox", "--workspace", str(workspace), "--approve", approve]
     server = {"type": "stdio", "command": sys.executable, "args": arguments, "alwaysLoad": True}
     options = ["--mcp-config", json.dumps({"mcpServers": {"ipybox": server}}), "--strict-mcp-config"]
     options += ["--permission-mode", "default"]
     with (
-        serve([_acts, _answers]) as api,
+        serve([[tool("execute_ipython_cell", code=session.code)], partial(_answer, session)]) as api,
         terminal(home, workspace, *options, columns=COLUMNS, lines=ROWS, ANTHROPIC_BASE_URL=api.url) as shown,
     ):
-        return list(_frames(shown))
+        return list(_frames(session, shown))
 
 
-def _acts(_: Request) -> list[Block]:
-    return [tool("execute_ipython_cell", code=CODE)]
-
-
-def _answers(request: Request) -> list[Block]:
+def _answer(session: Session, request: Request) -> list[Block]:
     (result,) = request.results
-    assert "[('Ada Example', 61), ('Octocat', 54), ('Bo Sample', 35)]" in result.text, result.text
-    assert "The sandbox refused to write" in result.text, result.text
-    return [
-        said(
-            "Of the 150 commits, Ada Example made 61, Octocat 54 and Bo Sample 35.\n\n"
-            "I couldn't save `~/authors.txt`: the sandbox only lets code write to this project. "
-            "Shall I save `authors.txt` here?"
-        )
-    ]
+    assert all(each in result.text for each in session.results), result.text
+    return [said(session.answer)]
 
 
-def _frames(shown: Terminal) -> Iterator[Frame]:
+def _frames(session: Session, shown: Terminal) -> Iterator[Frame]:
     """Type the prompt, press the keys of a user, and yield what the screen shows in between."""
     shown.until("for shortcuts", timeout=SESSION_TIMEOUT)
     yield _frame(shown, 0.6)
-    for start in range(0, len(PROMPT), CHUNK):
-        shown.type(PROMPT[start : start + CHUNK])
-        shown.until(PROMPT[start : start + CHUNK].split()[-1])
+    for start in range(0, len(session.prompt), CHUNK):
+        shown.type(session.prompt[start : start + CHUNK])
+        shown.until(session.prompt[start : start + CHUNK].split()[-1])
         yield _frame(shown, 0.2)
     shown.type(ENTER)
-    for texts, key, seconds in (
-        (("Do you want to proceed?", "❯ 1. Yes"), ENTER, 4.5),
-        (("Code calls github.list_commits", "▸ not set"), RIGHT, 2.0),
-        (("❯ ◯ only this call",), DOWN, 0.8),
-        (("❯ ◯ the rest of this cell",), ENTER, 1.2),
-    ):
+    for texts, key, seconds in session.steps:
         shown.until(*texts, timeout=SESSION_TIMEOUT)
         yield _frame(shown, seconds)
         shown.type(key)
-    shown.until("✔ Allow: the rest of this cell", "❯ Accept")
+    shown.until(f"✔ Allow: {session.allowed}", "❯ Accept")
     yield _frame(shown, 1.0)
     shown.type_until_gone(ENTER, "❯ Accept")
-    shown.until("Shall I save", "for shortcuts", timeout=SESSION_TIMEOUT)
+    shown.until(session.answer.split()[-1], "for shortcuts", timeout=SESSION_TIMEOUT)
     yield _frame(shown, 3.0)
 
 
@@ -200,8 +286,8 @@ def runs(characters: list[Char]) -> Iterator[Run]:
         column += len(text)
 
 
-def svg(frames: list[Frame], tokens: Economics, title: str) -> str:
-    """Return the frames as an SVG that loops; the last one stays, with the tokens of each way to use tools.
+def svg(frames: list[Frame], tokens: Economics | None, title: str) -> str:
+    """Return the frames as an SVG that loops; the last one stays, with the tokens of each way to use tools if given.
 
     Without animations, the SVG shows the last frame.
     """
@@ -220,7 +306,7 @@ def svg(frames: list[Frame], tokens: Economics, title: str) -> str:
             if line:
                 place = f"translate({BORDER} {BORDER + row * HEIGHT})"
                 lines.append(f'<g transform="{place}">{"".join(map(_text, line))}</g>')
-        if frame is last:
+        if frame is last and tokens is not None:
             lines += _card(tokens, height - BORDER - CARD_ROWS * HEIGHT)
         lines.append("</g>")
     return "\n".join([*lines, "</svg>", ""])
@@ -263,8 +349,8 @@ def _card(tokens: Economics, top: float) -> Iterator[str]:
         place = f'x="{left + x:g}" y="{top + row * HEIGHT:g}" fill="{color}" font-weight="{weight}"'
         return f"<text {place}>{escape(text)}</text>"
 
-    yield write(20, 1.7, f"Tokens to answer this question with {TOOLS} tools", FOREGROUND, "bold")
-    counts = {way: tokens.find(LOOP.name, way, TOOLS).total().tokens for way, _, _ in BARS}
+    yield write(20, 1.7, f"Tokens to answer this question with {TOOL_COUNT} tools", FOREGROUND, "bold")
+    counts = {way: tokens.find(LOOP.name, way, TOOL_COUNT).total().tokens for way, _, _ in BARS}
     longest = max(counts.values())
     for number, (way, name, color) in enumerate(BARS):
         row = 3.7 + 2 * number
@@ -277,8 +363,9 @@ def _card(tokens: Economics, top: float) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="ipybox-") as name:
-        recorded = record(Path(name))
-    measured = Economics.read(ROOT / "benchmarks" / "economics.json")
-    title = "Claude Code answers a question with one cell: one approval covers a loop, and the sandbox denies a write"
-    Path(sys.argv[1]).write_text(svg(recorded, measured, title))
+    economics = Economics.read(ROOT / "benchmarks" / "economics.json")
+    for name, each in SESSIONS.items():
+        with tempfile.TemporaryDirectory(prefix="ipybox-") as temporary:
+            recorded = record(each, Path(temporary))
+        tokens = economics if each.measured else None
+        (Path(sys.argv[1]) / f"{name}.svg").write_text(svg(recorded, tokens, each.title))

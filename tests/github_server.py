@@ -7,7 +7,7 @@ It serves stdio, or with --http Streamable HTTP on loopback, whose URL is the on
 
 --tools lists the tools of a file, a JSON array as `tools/list` has it, instead of our two; --count makes the list this
 long, the two that work first, by leaving tools out or by repeating them under other names. What is not one of the two
-answers with an error.
+answers with an error, except for `create_issue`, which answers as if it had created one.
 
 Names, parameters and the JSON of the results are those of the real server; the words are ours. Tools have no output
 schema, as there.
@@ -114,6 +114,22 @@ LIST_COMMITS = types.Tool(
             **PAGING,
         },
         "required": ["owner", "repo"],
+    },
+)
+
+CREATE_ISSUE = types.Tool(
+    name="create_issue",
+    description="Opens an issue in a repository. Returns its URL as JSON.",
+    annotations=types.ToolAnnotations(title="New issue", read_only_hint=False),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "owner": {"type": "string", "description": "The user or organization that the repository belongs to."},
+            "repo": {"type": "string", "description": "The repository's name, without its owner."},
+            "title": {"type": "string", "description": "The issue's title."},
+            "body": {"type": "string", "description": "The issue's text."},
+        },
+        "required": ["owner", "repo", "title"],
     },
 )
 
@@ -293,6 +309,13 @@ def list_commits(arguments: Arguments) -> Any:
     return described
 
 
+def create_issue(arguments: Arguments) -> Any:
+    repository = find(required(arguments, "owner"), required(arguments, "repo"))
+    required(arguments, "title")
+    number = repository.open_issues + 1
+    return {"id": str(number), "url": f"https://github.com/{repository.full_name}/issues/{number}"}
+
+
 WORKING: dict[str, Callable[[Arguments], Any]] = {
     "search_repositories": search_repositories,
     "list_commits": list_commits,
@@ -454,9 +477,10 @@ def make_server(tools: list[types.Tool]) -> Server[Any]:
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            if params.name not in WORKING:
+            working = {**WORKING, CREATE_ISSUE.name: create_issue}
+            if params.name not in working:
                 raise ToolError(f"{params.name} does nothing here: this server only does {' and '.join(WORKING)}")
-            result = WORKING[params.name](params.arguments or {})
+            result = working[params.name](params.arguments or {})
         except ToolError as exc:
             return types.CallToolResult(content=[types.TextContent(type="text", text=str(exc))], is_error=True)
         text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
