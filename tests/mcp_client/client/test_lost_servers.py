@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.errors import MCPConnectionLost, MCPSessionExpired
+from ipybox.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired
 from ipybox.mcp_client.client import MCPClient
 from tests import servers
 from tests.servers import WAIT
