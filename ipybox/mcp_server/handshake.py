@@ -42,7 +42,7 @@ class Handshake:
             self.received += more
 
     async def answer(self) -> None:
-        """Answers the first line if it is a usual `initialize` request; raises an OSError if stdout can't be written."""
+        """Answers the first line if it is a usual `initialize` request; raises an OSError if that fails."""
         line, end, _ = self.received.partition(b"\n")
         try:
             request: Any = json.loads(line) if end and len(line) <= _MAX_REQUEST else None
