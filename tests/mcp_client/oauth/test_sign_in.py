@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 
-from ipybox.errors import MCPConnectionLost, MCPServerError, ToolRunnerError
+from ipybox.errors import MCPServerError, ToolRunnerError
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http import Reach
 from ipybox.mcp_client.params import parse_params
@@ -109,7 +109,7 @@ async def test_a_call_that_needs_a_sign_in_fails_and_says_so(path: str):
         async with asyncio.timeout(WAIT), MCPClient({"url": server.url}, WAIT) as client:
             await client.list_tools()
             server.revoke()
-            with pytest.raises(MCPConnectionLost, match=REGISTER_AGAIN):
+            with pytest.raises(MCPServerError, match=REGISTER_AGAIN):
                 await client.run("greet", {"name": "you"})
 
 
@@ -129,7 +129,7 @@ async def test_a_wider_scope_that_a_call_needs_is_asked_for_at_the_next_registra
     async with asyncio.timeout(WAIT), MCPClient({"url": server.url}, WAIT) as client:
         await client.list_tools()
         server.scopes = "read more"
-        with pytest.raises(MCPConnectionLost, match="HTTP 403: it requires a sign-in"):
+        with pytest.raises(MCPServerError, match="HTTP 403: it requires a sign-in"):
             await client.run("greet", {"name": "you"})
 
     server.scopes = "read"  # registering alone does not need it
