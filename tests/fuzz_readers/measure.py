@@ -34,7 +34,7 @@ MEASURABLE = 0.01
 MOST = 12
 
 #: Seconds of CPU time that any input of this size may take: below, caches, the allocator and Python's parser decide.
-SHORT = 0.1
+SHORT = 0.2
 
 #: How often an input is measured that seems to take too long: other processes can only make it longer, most of all what
 #: the kernel does for files.
