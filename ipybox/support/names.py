@@ -12,7 +12,7 @@ import os
 import pwd
 from typing import Final
 
-#: The name of ipybox itself in approval policies and clients' configurations; no MCP server has it.
+#: The name of ipybox itself in approvals, the audit log and clients' configurations; no MCP server has it.
 OWN_NAME: Final = "ipybox"
 
 #: The ipybox directory of the workspace, which only the host writes.

@@ -23,6 +23,7 @@ from ipybox.guest.tools.protocol import (
     is_run_request,
     is_shell_request,
 )
+from ipybox.support.names import OWN_NAME
 from ipybox.tool_exec.admission import ByteBudget, DeniedError, read_json
 from ipybox.tool_exec.batch import run_batch
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, encoded, run_call
@@ -37,9 +38,6 @@ MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
 
 #: Maximum bytes of a shell command request: more than Linux passes to a program.
 MAX_SHELL_BYTES = 4 << 20
-
-#: The server name of ipybox's own tools in approvals and the audit log.
-IPYBOX_SERVER = "ipybox"
 
 CallsT = TypeVar("CallsT", RunRequest, RunManyRequest)
 
@@ -149,7 +147,7 @@ class KernelRequests:
 
 def _own_call(tool_name: str, tool_args: dict[str, Any], output_mark: int = 0) -> RunRequest:
     return RunRequest(
-        server_name=IPYBOX_SERVER,
+        server_name=OWN_NAME,
         server_params={},
         seal=None,
         tool_name=tool_name,
