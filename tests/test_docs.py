@@ -116,7 +116,8 @@ def test_fixtures_that_are_shown_work(tmp_path: Path):
     (tests,) = (match[1] for match in SCRIPT.finditer((DOCS / "service.md").read_text()) if "def test_" in match[1])
     (tmp_path / "test_shown.py").write_text(tests)
     env = {"PATH": PATH, "HOME": str(tmp_path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shown.py"]
+    # A directory of its own: in the shared one, pytest would remove those of earlier runs at its exit, for a minute.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp=temp", "test_shown.py"]
 
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
 
