@@ -296,8 +296,8 @@ class CodeExecutor:
             ValueError: If the timeout is not positive, or a name in `variables` or `env` is invalid.
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
-        started = await self.start_cell(code, timeout, approver=approver, variables=variables, env=env)
-        return await result_of(started.task, raise_errors=raise_errors)
+        cell = await self._cell(code, timeout, approver, variables, env)
+        return await result_of(self._runner.run(cell), raise_errors=raise_errors)
 
     async def start_cell(
         self,
@@ -312,10 +312,20 @@ class CodeExecutor:
 
         Arguments and errors are those of `execute`; errors of the execution are raised by `RunningCell.wait`.
         """
+        return RunningCell(await self._cell(code, timeout, approver, variables, env), self._runner)
+
+    async def _cell(
+        self,
+        code: str,
+        timeout: float | None,
+        approver: "ApprovalCallback | None",
+        variables: Mapping[str, Any] | None,
+        env: Mapping[str, str] | None,
+    ) -> Cell:
         self._kernel.check_running()
         deadline = Deadline(timeout)
         inputs = await encode_inputs(variables, env)
-        return RunningCell(Cell(code, deadline, approver or self.default_approver, inputs=inputs), self._runner)
+        return Cell(code, deadline, approver or self.default_approver, inputs=inputs)
 
     def stream(
         self,

@@ -260,27 +260,23 @@ class KernelClient:
     async def _execute(
         self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
     ) -> None:
-        """Sends a request and waits until its execution has ended; interrupts it at the deadline.
-
-        Sending continues if the caller is cancelled, because part of the request may already have been sent.
-        """
+        """Sends a request and waits until its execution has ended; interrupts it at the deadline."""
         if self._recovery is not None:
             try:
                 async with deadline.limit():
                     await self.recovered()
             except TimeoutError:
                 raise deadline.not_started("an earlier cell that timed out or was cancelled is still running") from None
-        sending = asyncio.create_task(self._channels.request(request, execution, buffers))
         try:
             async with deadline.limit():
-                await asyncio.shield(sending)
+                await self._channels.request(request, execution, buffers)
                 await execution.ended.wait()
         except TimeoutError:
-            fate = await self._recover(execution, sending)
+            fate = await self._recover(execution)
             reason = deadline.reason or f"the execution exceeded {deadline.seconds:g} s"
             raise ExecutionTimeoutError(f"{reason}: {fate}", await self._output(execution)) from None
         except asyncio.CancelledError:
-            await self._recover(execution, sending)
+            await self._recover(execution)
             raise
         self._channels.forget(execution.msg_id)
 
@@ -290,12 +286,12 @@ class KernelClient:
         outputs, notices = tuple(saved.outputs), [*execution.outputs.notices(), *saved.notices]
         return ExecutionResult(saved.text, saved.images, saved.image_data, saved.files, notices, outputs)
 
-    async def _recover(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
+    async def _recover(self, execution: Execution) -> str:
         """Interrupts an execution or restarts its kernel, even if this task is cancelled; returns the outcome.
 
         Does not wait for the probe of a gateway that stopped answering.
         """
-        self._recovery = recovery = asyncio.create_task(self._interrupt(execution, sending))
+        self._recovery = recovery = asyncio.create_task(self._interrupt(execution))
         silent = asyncio.create_task(self.remote_kernel.silent.wait())
         try:
             await asyncio.wait([recovery, silent], return_when=asyncio.FIRST_COMPLETED)
@@ -303,11 +299,10 @@ class KernelClient:
             silent.cancel()
         return recovery.result() if recovery.done() else _SILENT
 
-    async def _interrupt(self, execution: Execution, sending: "asyncio.Task[None]") -> str:
+    async def _interrupt(self, execution: Execution) -> str:
         deadline = Deadline(timeouts.INTERRUPT_GRACE)
         try:
             async with deadline.limit():
-                await asyncio.wait([sending])
                 await execution.begun.wait()
             if not execution.ended.is_set() or execution.over:
                 await self.remote_kernel.interrupt()
