@@ -18,7 +18,7 @@ from ipybox.kernel_mgr.link import Link
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
-from ipybox.support.process_group import signal_group
+from ipybox.support.signals import signal_group
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)

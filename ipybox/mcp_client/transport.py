@@ -29,7 +29,7 @@ from mcp.shared.message import SessionMessage
 
 from ipybox.mcp_client.messages import read_messages, validated
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
-from ipybox.support.process_group import signal_group
+from ipybox.support.signals import signal_group
 
 logger = logging.getLogger(__name__)
 

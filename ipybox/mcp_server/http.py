@@ -28,8 +28,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ipybox.mcp_server.http_gate import IDLE_TIMEOUT, MAX_CLIENTS, TokenMiddleware, accepted_names, check_host
-from ipybox.support.listen import listen
-from ipybox.support.new_connections import NewConnections
+from ipybox.support.listen import NewConnections, listen
 from ipybox.support.tokens import new_token, publish_token
 
 logger = logging.getLogger(__name__)

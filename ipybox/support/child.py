@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ipybox.support.printable import printable
-from ipybox.support.process_group import signal_group
+from ipybox.support.signals import signal_group
 
 #: Maximum lines that are kept, and characters per line.
 MAX_LINES = 20

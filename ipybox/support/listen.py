@@ -1,9 +1,12 @@
-"""Opens listening sockets on ports, with errors that people understand, and recognizes local hosts."""
+"""Listening sockets on ports, with errors that people understand, their new connections, and local hosts."""
 
+import asyncio
 import errno
 import socket
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 
@@ -38,3 +41,29 @@ def is_local(host: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+class NewConnections:
+    """The connections that have not sent a valid request yet, oldest first, limited so that nobody can use them all up.
+
+    `close` closes one that is late or makes room for another.
+    """
+
+    def __init__(self, close: Callable[[Any], object]):
+        self._close = close
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
+
+    def add(self, connection: Any, limit: int, timeout: float) -> None:
+        """Adds a connection, which must be removed within `timeout` seconds; closes the oldest one at the limit."""
+        if len(self._timers) >= limit:
+            self._expire(next(iter(self._timers)))
+        self._timers[connection] = asyncio.get_running_loop().call_later(timeout, self._expire, connection)
+
+    def remove(self, connection: Any) -> None:
+        """Removes a connection, unless it has been removed before."""
+        if (timer := self._timers.pop(connection, None)) is not None:
+            timer.cancel()
+
+    def _expire(self, connection: Any) -> None:
+        self.remove(connection)
+        self._close(connection)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ipybox.support.process_group import signal_group
+from ipybox.support.signals import signal_group
 
 #: Default time limit of a program, in seconds. On a busy machine, node takes several just to start.
 PROBE_TIMEOUT = 10.0

@@ -15,8 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from ipybox.guest.tools.protocol import RunReply
-from ipybox.support.listen import is_local
-from ipybox.support.new_connections import NewConnections
+from ipybox.support.listen import NewConnections, is_local
 from ipybox.tool_exec.admission import DeniedError
 from ipybox.tool_exec.dispatch import ToolCaller
 
