@@ -367,8 +367,8 @@ class CodeExecutor:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.
 
         A loopback port accepts clients with a token (`docs/attach.md`). It also closes when the kernel ends, such as by
-        `reset`, and after half an hour without a client. Results contain a notice when the person connects or
-        disconnects. While one of the person's cells runs, other cells wait.
+        `reset`. Results contain a notice when the person connects or disconnects. While one of the person's cells runs,
+        other cells wait.
 
         Args:
             name: The name that clients show.

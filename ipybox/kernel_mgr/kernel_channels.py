@@ -152,10 +152,6 @@ class KernelChannels:
         else:
             listener.on_end(self.death)
 
-    def awaits(self, msg_id: str) -> bool:
-        """Returns whether there is a listener for a request with this id."""
-        return msg_id in self._listeners
-
     def forget(self, msg_id: str) -> None:
         """Ignores all further messages of a request."""
         self._listeners.pop(msg_id, None)

@@ -23,8 +23,7 @@ from ipybox.codeact.source import SourceReader, UnreadableError
 from ipybox.codeact.suggestion import samples_of
 from ipybox.docker.refusal import request_id
 from ipybox.kernel_mgr import messages as kernel_messages
-from ipybox.kernel_mgr.attach.frames import decode_frame, encode_frame
-from ipybox.kernel_mgr.attach.shown_content import shown_content
+from ipybox.kernel_mgr.attach.client_messages import decode_frame, encode_frame, shown_content
 from ipybox.kernel_mgr.display_forms import display_of, text_of
 from ipybox.kernel_mgr.packages.distributions import Installed, find
 from ipybox.kernel_mgr.packages.store import _files_of  # pyright: ignore[reportPrivateUsage]
@@ -715,7 +714,7 @@ READERS: dict[str, Reader] = {
         errors=(*Reader.errors, InvalidMessageError),
     ),
     "frame of a joined client": Reader(
-        ["kernel_mgr/attach/frames"], lambda data: decode_frame(data.decode(errors="replace")), JSON
+        ["kernel_mgr/attach/client_messages"], lambda data: decode_frame(data.decode(errors="replace")), JSON
     ),
 }
 

@@ -23,9 +23,8 @@ from aiohttp import web
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
-from ipybox.kernel_mgr.attach.frames import ClientMessage, decode_frame, encode_frame
+from ipybox.kernel_mgr.attach.client_messages import ClientMessage, decode_frame, encode_frame, shown_content
 from ipybox.kernel_mgr.attach.models import Model, instructions, models
-from ipybox.kernel_mgr.attach.shown_content import shown_content
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
@@ -40,15 +39,11 @@ HOST = "127.0.0.1"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: Seconds without a client after which the port is closed.
-IDLE_TIMEOUT = 30 * 60.0
-
 #: Seconds between pings that detect lost clients.
 HEARTBEAT = 30.0
 
-#: Maximum bytes of a client's message, and maximum number of concurrent clients.
+#: Maximum bytes of a client's message.
 MAX_CLIENT_MESSAGE = 16 << 20
-MAX_CLIENTS = 16
 
 #: Seconds until requests are cancelled when the port is closed.
 SHUTDOWN_GRACE = 1.0
@@ -74,9 +69,7 @@ REFUSAL = "this kernel belongs to an agent, and only the agent's `reset` tool ca
 
 
 class KernelRelay:
-    """Serves one kernel on a loopback port, from `start` to `close`.
-
-    It also closes when the kernel ends, or after half an hour without a client.
+    """Serves one kernel on a loopback port, from `start` until `close` or the end of the kernel.
 
     Args:
         name: The name that clients show.
@@ -105,7 +98,6 @@ class KernelRelay:
         self._clients: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
         self._tasks = TaskSet()
-        self._idle: asyncio.TimerHandle | None = None
         self._models = models(self.kernel_id, name, lambda: bool(cells.pending), lambda: len(self._clients))
         self.token = new_token()
         self.port = 0
@@ -139,7 +131,6 @@ class KernelRelay:
                 await self._runner.cleanup()
             raise
         self._kernel.channels.listen(self._listener_id, self)
-        self._await_client()
 
     async def close(self) -> None:
         """Disconnects all clients and closes the port."""
@@ -161,17 +152,11 @@ class KernelRelay:
             return
         self.end_reason = reason
         self.ended.set()
-        if self._idle is not None:
-            self._idle.cancel()
         for client in tuple(self._clients):
             self._tasks.start(_close(client))
         if self._runner is not None:
             for site in tuple(self._runner.sites):
                 self._tasks.start(site.stop())
-
-    def _await_client(self) -> None:
-        reason = f"no client was connected for {IDLE_TIMEOUT / 60:g} minutes"
-        self._idle = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._end, reason)
 
     async def _serve(self, listener: socket.socket) -> None:
         app = web.Application(middlewares=[self._check], client_max_size=1 << 20)
@@ -212,12 +197,12 @@ class KernelRelay:
 
     async def _channels(self, request: web.Request) -> web.StreamResponse:
         """Relays one client's messages until the client or the kernel is gone."""
-        if len(self._clients) >= MAX_CLIENTS:
-            return error(503, f"{MAX_CLIENTS} clients are already connected")
         client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
         if not client.can_prepare(request):
             return error(400, "this address accepts only WebSockets")
-        self._enter(client)
+        self._clients.add(client)
+        if len(self._clients) == 1:
+            self._on_presence(True)
         try:
             # A new id, because the gateway disconnects any other client with the same id.
             kernel = await self._kernel.connect(uuid.uuid4().hex)
@@ -232,23 +217,10 @@ class KernelRelay:
                 return error(502, f"can't connect to the kernel: {exc}")
             logger.debug("a client's connection has ended: %s", exc)
         finally:
-            self._leave(client)
+            self._clients.discard(client)
+            if not self._clients:
+                self._on_presence(False)
         return client
-
-    def _enter(self, client: web.WebSocketResponse) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        self._clients.add(client)
-        if len(self._clients) == 1:
-            self._on_presence(True)
-
-    def _leave(self, client: web.WebSocketResponse) -> None:
-        self._clients.discard(client)
-        if not self._clients:
-            self._on_presence(False)
-            if not self.ended.is_set():
-                self._await_client()
 
     async def _send_requests(self, client: web.WebSocketResponse, kernel: aiohttp.ClientWebSocketResponse) -> None:
         async for frame in client:
@@ -259,8 +231,7 @@ class KernelRelay:
             except ValueError as exc:
                 logger.debug("ignored a frame from a client: %s", exc)
                 continue
-            # Outputs of a request that reuses an id would be attributed to the first request.
-            if request.type not in REQUESTS or self._kernel.channels.awaits(request.id):
+            if request.type not in REQUESTS:
                 await client.send_str(_refused(request))
                 continue
             data = messages.encode(request.channel, request.header, request.parent_header, request.content)

@@ -171,14 +171,6 @@ async def test_the_end_of_the_kernel_ends_it(executor: CodeExecutor, how: str):
     await executor.execute("1")
 
 
-async def test_it_ends_if_nobody_is_connected_for_long(executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ipybox.kernel_mgr.attach.relay.IDLE_TIMEOUT", 0.1)
-    async with executor.attach() as relay:
-        await asyncio.wait_for(relay.ended.wait(), WAIT)
-        await expect_refused(relay)
-    assert "no client was connected" in relay.end_reason
-
-
 async def until_closed(websocket: aiohttp.ClientWebSocketResponse) -> None:
     async with asyncio.timeout(WAIT):
         while (await websocket.receive()).type not in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE):

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.attach import shown_content as module
-from ipybox.kernel_mgr.attach.frames import decode_frame, encode_frame
-from ipybox.kernel_mgr.attach.shown_content import shown_content
+from ipybox.kernel_mgr.attach import client_messages as module
+from ipybox.kernel_mgr.attach.client_messages import decode_frame, encode_frame, shown_content
 
 
 def message(msg_type: str, content: dict[str, Any]) -> messages.Message:

@@ -1,16 +1,23 @@
-"""Filters the kernel's messages to a person's client.
+"""The messages between a person's client and a kernel, as JSON, the format that all Jupyter clients support.
 
 A Jupyter front end runs JavaScript in outputs with the person's permissions, outside of any sandbox. Sandboxed code
 could therefore escape as soon as the person views its output. From a confined kernel, a client receives only what front
 ends show without executing it: text and raster images.
+https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
 """
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object
 from ipybox.kernel_mgr.messages import Message
+
+_CHANNELS = ("shell", "control", "stdin")
+
+_HEADER = ("msg_id", "msg_type", "session", "username", "date", "version", "subshell_id")
 
 #: Maximum bytes of a message's JSON content; larger content is not shown.
 MAX_SHOWN_BYTES = 16 << 20
@@ -51,6 +58,64 @@ _CONTROL = re.compile(
 #: The states that are shown. The gateway sends no others, so any other is forged by code. A forged `dead` becomes true:
 #: the application replaces the kernel.
 _STATES = ("starting", "busy", "idle", "dead")
+
+
+@dataclass(frozen=True)
+class ClientMessage:
+    """A client's message: a request or a reply."""
+
+    id: str
+    type: str
+    channel: str
+    header: dict[str, Any]
+    parent_header: dict[str, Any]
+    content: dict[str, Any]
+
+
+def decode_frame(text: str) -> ClientMessage:
+    """Returns the client's message in a WebSocket frame.
+
+    Raises:
+        ValueError: If the text is not a message.
+    """
+    try:
+        frame = as_object(json.loads(text))
+    except RecursionError as exc:
+        raise ValueError("the JSON is nested too deeply") from exc
+    channel = frame.get("channel") or "shell"
+    parts: list[Any] = [frame.get(name) or {} for name in ("header", "parent_header", "content")]
+    if channel not in _CHANNELS or not all(isinstance(part, dict) for part in parts):
+        raise ValueError("not a Jupyter message")
+    header, parent, content = parts
+    msg_id, msg_type = header.get("msg_id"), header.get("msg_type")
+    if not (msg_id and isinstance(msg_id, str) and msg_type and isinstance(msg_type, str)):
+        raise ValueError("the header has no id or type")
+    return ClientMessage(msg_id, msg_type, channel, header, parent, content)
+
+
+def encode_frame(
+    channel: str, header: Mapping[str, Any], parent_header: Mapping[str, Any], content: Mapping[str, Any]
+) -> str:
+    """Returns a kernel's message as JSON, with the header fields that clients use.
+
+    Raises:
+        ValueError: If JSON can't represent it.
+    """
+    header, parent_header = (
+        {name: value for name in _HEADER if isinstance(value := each.get(name), str)}
+        for each in (header, parent_header)
+    )
+    frame: dict[str, Any] = {
+        "channel": channel,
+        "msg_id": header.get("msg_id"),
+        "msg_type": header.get("msg_type"),
+        "header": header,
+        "parent_header": parent_header,
+        "metadata": {},
+        "content": content,
+        "buffers": [],
+    }
+    return json.dumps(frame, allow_nan=False, separators=(",", ":"))
 
 
 def shown_content(message: Message, *, confined: bool) -> dict[str, Any] | None:
