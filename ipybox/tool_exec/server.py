@@ -3,8 +3,8 @@
 It serves two HTTP APIs, each with its own tokens:
 
 - The *kernel API* (`kernel_requests`) serves connections from kernels (`accept_kernel_connection`).
-- The *application API* serves connections from the application: private ones (`endpoint`) and those to the port, if
-  there is one. It can also reset the server, report its status, and open the approval channel.
+- The *application API* serves connections to the port, if there is one. It can also reset the server, report its
+  status, and open the approval channel.
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from aiohttp import web
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.protocol import APPROVAL_PATH, MAX_REQUEST_BYTES, RESET_PATH, STATUS_PATH, RunReply
-from ipybox.support.endpoint import Endpoint
 from ipybox.support.listen import listen
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.tasks import TaskSet
@@ -93,7 +92,6 @@ class ToolServer:
     ):
         self.host = host
         self.port = port
-        self._token = new_token()
         self._approvals = ApprovalChannel(approval_required, approval_timeout)
         self._new_connections = partial(ServerConnections, connect_timeout, read_variables, places)
         self._connections = self._new_connections()
@@ -123,11 +121,6 @@ class ToolServer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """The application API's endpoint for clients in this process, over private sockets."""
-        return Endpoint("tool-server", token=self._token, dial=self._dial)
-
     async def start(self) -> None:
         """Starts serving.
 
@@ -135,13 +128,9 @@ class ToolServer:
             RuntimeError: If the server is already running.
             OSError: If the port is taken.
         """
-        if self._application_api is not None:
+        if self._kernel_api is not None:
             raise RuntimeError("the tool server is already running")
         listener = listen(self.host, self.port) if self.port is not None else None
-        if listener is not None:
-            # Clients can connect from here on, so the token must exist. They get answers once the server runs.
-            self.port = int(listener.getsockname()[1])
-            self._token_file = publish_token("tool-server", self.port, self._token)
         self._stopped.clear()
         self._connections.closed = False
         if self._log_handler is not None:
@@ -180,17 +169,23 @@ class ToolServer:
 
     async def _serve(self, listener: socket.socket | None) -> None:
         self._kernel_api = _runner(HTTPAPI(self._callers, self._kernel_requests.handlers))
+        if listener is not None:
+            await self._serve_application(listener)
         await self._kernel_api.setup()
+
+    async def _serve_application(self, listener: socket.socket) -> None:
+        # Clients can connect already, so the token must exist. They get answers once the server runs.
+        self.port, token = int(listener.getsockname()[1]), new_token()
+        self._token_file = publish_token("tool-server", self.port, token)
         handlers = {
             **KernelRequests().of_tools,  # need no seal
             ("PUT", RESET_PATH): self._reset,
             ("GET", STATUS_PATH): self._status,
             ("GET", APPROVAL_PATH): self._approval,
         }
-        self._application_api = _runner(HTTPAPI({self._token: self._application}, handlers))
+        self._application_api = _runner(HTTPAPI({token: self._application}, handlers))
         await self._application_api.setup()
-        if listener is not None:
-            await web.SockSite(self._application_api, listener).start()
+        await web.SockSite(self._application_api, listener).start()
 
     async def join(self) -> None:
         """Waits until the server is stopped."""
@@ -227,18 +222,12 @@ class ToolServer:
             self._tasks.start(self._serve_kernel(server, connection))
 
     async def _serve_kernel(self, server: web.Server, connection: socket.socket) -> None:
-        await _serve_connection(server, connection)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(server, connection)
+        except OSError as exc:
+            logger.debug("a connection ended before it was served: %s", exc)
+            connection.close()
         self._arriving.discard(connection)
-
-    def _dial(self) -> socket.socket:
-        server = self._application_api.server if self._application_api is not None else None
-        if server is None:
-            raise ConnectionRefusedError("the tool server is not running")
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
-        self._tasks.start(_serve_connection(server, theirs))
-        return ours
 
     async def _reset(self, *_: object) -> web.Response:
         await self.reset()
@@ -258,12 +247,3 @@ class ToolServer:
 
 def _runner(api: HTTPAPI) -> web.ServerRunner:
     return web.ServerRunner(api, shutdown_timeout=SHUTDOWN_GRACE)
-
-
-async def _serve_connection(server: web.Server, connection: socket.socket) -> None:
-    """Serves a connection that was accepted elsewhere; takes ownership of the socket."""
-    try:
-        await asyncio.get_running_loop().connect_accepted_socket(server, connection)
-    except OSError as exc:
-        logger.debug("a connection ended before it was served: %s", exc)
-        connection.close()

@@ -5,13 +5,12 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from ipybox.support.endpoint import Endpoint
 from ipybox.tool_exec.approval.server import ApprovalChannel
 
 
 @asynccontextmanager
-async def serving_channel(channel: ApprovalChannel) -> AsyncGenerator[Endpoint]:
-    """Serves a channel, and yields the endpoint for its client."""
+async def serving_channel(channel: ApprovalChannel) -> AsyncGenerator[int]:
+    """Serves a channel, and yields the port for its client."""
 
     async def handle(request: web.Request) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse()
@@ -25,7 +24,7 @@ async def serving_channel(channel: ApprovalChannel) -> AsyncGenerator[Endpoint]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield Endpoint("tool-server", "127.0.0.1", int(runner.addresses[0][1]), "any")
+        yield int(runner.addresses[0][1])
     finally:
         await channel.disconnect()
         await runner.cleanup()

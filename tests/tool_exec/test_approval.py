@@ -11,6 +11,7 @@ import pytest
 
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError
 from ipybox.support.endpoint import Endpoint
+from ipybox.support.tokens import token_file
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.protocol import ApprovalDecision, NoDecision, answer, approve_request, parse_answer
 from ipybox.tool_exec.approval.server import ApprovalChannel
@@ -18,6 +19,7 @@ from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.servers import WAIT
 from tests.tool_exec.channel import serving_channel
+from tests.tool_exec.test_server import tcp_face
 
 Callback = Callable[[ApprovalRequest], Awaitable[object]]
 
@@ -49,12 +51,9 @@ async def refusal(runner: ToolRunner) -> str:
     return str(error.value)
 
 
-async def test_an_accepted_call_runs_over_tcp_and_over_private_sockets():
-    async with serving() as (server, runner):
-        async with client(server, accept):
-            assert await echo(runner, "a") == "a"
-        async with ApprovalClient(accept, endpoint=server.endpoint):
-            assert await echo(runner, "b") == "b"
+async def test_an_accepted_call_runs():
+    async with serving() as (server, runner), client(server, accept):
+        assert await echo(runner, "a") == "a"
 
 
 async def test_a_request_shows_exactly_what_will_be_called():
@@ -96,7 +95,7 @@ async def test_a_reason_for_a_rejection_reaches_the_call():
 async def test_a_rejected_call_starts_no_server():
     async with serving() as (server, runner), client(server, ApprovalRequest.reject):
         await refusal(runner)
-        async with server.endpoint.session() as session, session.get("/status") as response:
+        async with tcp_face(server).session() as session, session.get("/status") as response:
             assert await response.json() == {"servers": [], "approval_client": True}
 
 
@@ -217,11 +216,11 @@ async def test_a_client_connects_once_and_again_after_disconnecting():
 async def test_a_client_that_can_not_connect_says_where(monkeypatch: pytest.MonkeyPatch):
     async with serving() as (server, _):
         port = server.port or 0
-        wrong = ApprovalClient(accept, endpoint=Endpoint("tool-server", "localhost", port, "wrong"))
+        token_file("tool-server", port).write_text("wrong")
         with pytest.raises(
             RuntimeError, match=f"can't connect to the approval channel at http://localhost:{port}: 401"
         ):
-            await wrong.connect()
+            await client(server, accept).connect()
     with pytest.raises(RuntimeError, match=f"can't connect to the approval channel at http://localhost:{port}"):
         await ApprovalClient(accept, port=port).connect()
 
@@ -349,8 +348,8 @@ async def test_a_channel_without_a_client_is_closed():
 
 async def test_joining_a_channel_waits_until_its_client_has_gone():
     channel = ApprovalChannel(approval_required=True)
-    async with serving_channel(channel) as endpoint, asyncio.timeout(WAIT):
-        async with ApprovalClient(accept, endpoint=endpoint):
+    async with serving_channel(channel) as port, asyncio.timeout(WAIT):
+        async with ApprovalClient(accept, port=port):
             with pytest.raises(TimeoutError):
                 await channel.join(timeout=0.05)
             assert channel.open

@@ -40,7 +40,7 @@ def asking(request: pytest.FixtureRequest) -> Asking:
                 async with approvals.cell(approver):
                     yield call
             else:
-                async with serving_channel(channel) as endpoint, ApprovalClient(approver, endpoint=endpoint):
+                async with serving_channel(channel) as port, ApprovalClient(approver, port=port):
                     yield call
 
     return asked

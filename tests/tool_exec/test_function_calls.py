@@ -8,7 +8,7 @@ from ipybox.tool_exec.function_tools import FunctionTools
 from ipybox.tool_exec.server import ToolServer
 from tests import servers
 from tests.servers import WAIT
-from tests.tool_exec.test_server import ROOT, WORKSPACE, ask, guest_face, private_face
+from tests.tool_exec.test_server import ROOT, WORKSPACE, ask, guest_face, tcp_face
 
 FORGED = "'app' stands for the application's functions and takes no server parameters"
 
@@ -22,9 +22,9 @@ def call(tool: str = "double", params: dict[str, Any] | None = None, sealed: str
 
 
 async def test_a_function_is_called_on_both_faces_and_no_process_is_started():
-    async with ToolServer(port=None, functions=FunctionTools([double])) as server:
+    async with ToolServer(port=0, functions=FunctionTools([double])) as server:
         before = servers.descendants()
-        for face in (guest_face, private_face):
+        for face in (guest_face, tcp_face):
             assert await ask(face(server), "POST", "/run", call(x=2)) == (
                 200,
                 {"structured": {"result": 4}, "content": []},

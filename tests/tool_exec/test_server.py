@@ -1,4 +1,4 @@
-"""The two faces of the tool server, asked over private sockets and over TCP."""
+"""The two faces of the tool server, asked through connections of kernels and over TCP."""
 
 import asyncio
 import json
@@ -46,10 +46,6 @@ def guest_face(server: ToolServer, token: str | None = None) -> Endpoint:
     return Endpoint("tool-server", token=token or server.kernel_token, dial=dial)
 
 
-def private_face(server: ToolServer) -> Endpoint:
-    return server.endpoint
-
-
 def tcp_face(server: ToolServer) -> Endpoint:
     return Endpoint("tool-server", "localhost", server.port)
 
@@ -60,13 +56,8 @@ async def server() -> AsyncIterator[ToolServer]:
         yield running
 
 
-@pytest.fixture(params=[guest_face, private_face, tcp_face], ids=["guest", "private", "tcp"])
+@pytest.fixture(params=[guest_face, tcp_face], ids=["guest", "tcp"])
 def face(request: pytest.FixtureRequest) -> Face:
-    return request.param
-
-
-@pytest.fixture(params=[private_face, tcp_face], ids=["private", "tcp"])
-def application_face(request: pytest.FixtureRequest) -> Face:
     return request.param
 
 
@@ -124,8 +115,8 @@ async def test_the_guest_can_do_nothing_else(server: ToolServer, method: str, pa
     assert (await ask(guest_face(server), method, path))[0] == 404
 
 
-async def test_the_application_sees_the_status_and_resets(server: ToolServer, application_face: Face):
-    endpoint = application_face(server)
+async def test_the_application_sees_the_status_and_resets(server: ToolServer):
+    endpoint = tcp_face(server)
     assert await ask(endpoint, "GET", "/status") == (200, {"servers": [], "approval_client": False})
     await ask(endpoint, "POST", "/run", call(text="x"))
     assert await ask(endpoint, "GET", "/status") == (200, {"servers": ["scripted"], "approval_client": False})
@@ -141,12 +132,9 @@ async def test_each_face_has_a_token_of_its_own(server: ToolServer):
     for token in ("wrong", application):
         assert (await ask(guest_face(server, token), "POST", "/run", call(text="x")))[0] == 401
     for token in ("wrong", guest):
-        for endpoint in (
-            Endpoint("tool-server", "localhost", server.port, token),
-            Endpoint("tool-server", token=token, dial=server.endpoint.dial),
-        ):
-            for method, path in (("POST", "/run"), ("PUT", "/reset"), ("GET", "/status"), ("GET", "/approval")):
-                assert (await ask(endpoint, method, path))[0] == 401
+        endpoint = Endpoint("tool-server", "localhost", server.port, token)
+        for method, path in (("POST", "/run"), ("PUT", "/reset"), ("GET", "/status"), ("GET", "/approval")):
+            assert (await ask(endpoint, method, path))[0] == 401
 
 
 async def test_a_request_without_a_token_is_refused(server: ToolServer):
@@ -180,7 +168,7 @@ async def test_what_a_web_page_could_send_is_refused_even_with_the_token(
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:1234", "127.0.0.1:1234"])
 async def test_all_names_of_this_machines_loopback_are_accepted(server: ToolServer, host: str):
-    assert (await ask(server.endpoint, "GET", "/status", headers={"Host": host}))[0] == 200
+    assert (await ask(tcp_face(server), "GET", "/status", headers={"Host": host}))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -305,8 +293,8 @@ async def test_large_calls_that_wait_for_a_decision_keep_no_others_waiting():
 
     async with (
         asyncio.timeout(WAIT),
-        ToolServer(port=None, approval_required=True) as server,
-        ApprovalClient(decide, endpoint=server.endpoint),
+        ToolServer(port=0, approval_required=True) as server,
+        ApprovalClient(decide, port=server.port or 0),
         asyncio.TaskGroup() as group,
     ):
         waiting = [
@@ -332,7 +320,7 @@ async def test_large_calls_have_a_bound_together_and_run_in_turns(server: ToolSe
 
 async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
     params = servers.scripted()
-    async with ToolServer(port=None, sealed_workspace=WORKSPACE) as server:
+    async with ToolServer(port=0, sealed_workspace=WORKSPACE) as server:
         for sealed in (None, "", "0" * 64, seal("other", params, ROOT), seal("scripted", {**params, "args": []}, ROOT)):
             status, reply = await ask(guest_face(server), "POST", "/run", call(text="x", sealed=sealed))
             assert status == 403
@@ -340,7 +328,7 @@ async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
                 "MCP server 'scripted' is not registered in this workspace with these parameters: register it (again) "
                 "from outside the sandbox"
             )
-        assert (await ask(server.endpoint, "GET", "/status"))[1]["servers"] == []
+        assert (await ask(tcp_face(server), "GET", "/status"))[1]["servers"] == []
         status, _ = await ask(
             guest_face(server), "POST", "/run", call(text="x", sealed=registered("scripted", params, ROOT))
         )
@@ -348,8 +336,8 @@ async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
 
 
 async def test_the_application_needs_no_seal():
-    async with ToolServer(port=None, sealed_workspace=WORKSPACE) as server:
-        status, reply = await ask(server.endpoint, "POST", "/run", call(text="x"))
+    async with ToolServer(port=0, sealed_workspace=WORKSPACE) as server:
+        status, reply = await ask(tcp_face(server), "POST", "/run", call(text="x"))
 
     assert (status, reply["content"][0]["text"]) == (200, "x")
 
@@ -362,8 +350,8 @@ async def test_no_request_for_an_unsealed_call_reaches_the_application():
         await request.accept()
 
     async with (
-        ToolServer(port=None, sealed_workspace=WORKSPACE, approval_required=True) as server,
-        ApprovalClient(decide, endpoint=server.endpoint),
+        ToolServer(port=0, sealed_workspace=WORKSPACE, approval_required=True) as server,
+        ApprovalClient(decide, port=server.port or 0),
     ):
         assert (await ask(guest_face(server), "POST", "/run", call(text="x")))[0] == 403
 
@@ -482,7 +470,7 @@ async def test_starting_and_stopping_twice(caplog: pytest.LogCaptureFixture):
     assert path.exists()
     with pytest.raises(RuntimeError, match="the tool server is already running"):
         await server.start()
-    assert "error" not in (await ask(server.endpoint, "POST", "/run", call(text="x")))[1]
+    assert "error" not in (await ask(tcp_face(server), "POST", "/run", call(text="x")))[1]
     await server.stop()
     await server.stop()
     async with asyncio.timeout(WAIT):
@@ -492,13 +480,13 @@ async def test_starting_and_stopping_twice(caplog: pytest.LogCaptureFixture):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
     with pytest.raises(aiohttp.ClientError):
-        await ask(server.endpoint, "GET", "/status")
+        await ask(tcp_face(server), "GET", "/status")
     guest = guest_face(server)
     with pytest.raises(aiohttp.ClientError):
         await ask(guest, "POST", "/run", call(text="x"))
 
     await server.start()
-    assert "error" not in (await ask(server.endpoint, "POST", "/run", call(text="x")))[1]
+    assert "error" not in (await ask(tcp_face(server), "POST", "/run", call(text="x")))[1]
     await server.stop()
 
 

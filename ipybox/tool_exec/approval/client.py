@@ -34,19 +34,11 @@ class ApprovalClient:
         callback: Asynchronous function that is called with each request.
         host: Host of the tool server.
         port: Port of the tool server.
-        endpoint: The tool server's private endpoint (`ToolServer.endpoint`), instead of host and port.
     """
 
-    def __init__(
-        self,
-        callback: ApprovalCallback,
-        host: str = "localhost",
-        port: int = DEFAULT_PORT,
-        *,
-        endpoint: Endpoint | None = None,
-    ):
+    def __init__(self, callback: ApprovalCallback, host: str = "localhost", port: int = DEFAULT_PORT):
         self._callback = callback
-        self._endpoint = endpoint or Endpoint("tool-server", host, port)
+        self._endpoint = Endpoint("tool-server", host, port)
         self._session: aiohttp.ClientSession | None = None
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._tasks = TaskSet()
