@@ -11,10 +11,8 @@ from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
-from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from pydantic import ValidationError
@@ -233,19 +231,6 @@ class CellApprover:
 
     def _seconds(self) -> float | None:
         return None if self._approver.desk.watched else self._approver.timeout
-
-
-def form_sender(context: Context[Any, Any]) -> Ask | None:
-    """Returns a function that shows a form to the client's user, or None if the client can't show forms."""
-    elicitation = context.client_capabilities and context.client_capabilities.elicitation
-    # A capability without modes, as in the first revision, includes forms.
-    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
-        return None
-
-    async def ask(form: ElicitRequestFormParams) -> ElicitResult:
-        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
-
-    return ask
 
 
 @contextmanager

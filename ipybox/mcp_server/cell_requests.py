@@ -1,7 +1,6 @@
 """The cells of MCP requests. A cell can outlast its request: because of a form, or of the request's `wait`."""
 
 import asyncio
-import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
@@ -11,14 +10,14 @@ from functools import partial
 from typing import Any
 
 from mcp.server.mcpserver import Context
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp_types import InputRequiredResult
 
 from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.executor import CodeExecutionResult
 from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.output_collector import OutputCollector
-from ipybox.mcp_server.approver import ElicitationApprover, form_sender
-from ipybox.mcp_server.detached import DetachedTask
+from ipybox.mcp_server.approver import ElicitationApprover
+from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, shows_forms
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION, KernelSessions
 from ipybox.mcp_server.progress import Progress
 from ipybox.support.deadline import Deadline
@@ -27,9 +26,6 @@ from ipybox.support.outputs import Clear, Display, ExecutionOutput, Stream
 from ipybox.tool_exec.approval.approvals import accept_call
 from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest, accepts_batches
 
-#: The key of a request's form; there is one at a time.
-APPROVAL = "approval"
-
 #: Seconds that a question waits for the next request of a client that has to return for the cell's result.
 RETURN_TIMEOUT = 3600.0
 
@@ -37,7 +33,7 @@ RETURN_TIMEOUT = 3600.0
 MAX_CODE = 80
 
 
-class _Cell(DetachedTask[ElicitRequestFormParams, CodeExecutionResult]):
+class _Cell(DetachedTask[CodeExecutionResult]):
     """A cell, and what its client has received of it."""
 
     def __init__(self, session: str, code: str, work: "Callable[[_Cell], Coroutine[Any, Any, CodeExecutionResult]]"):
@@ -107,8 +103,7 @@ class CellRequests:
         self._approver = approver
         #: Cells that a client waits for in several requests, by session.
         self.waiting: dict[str, _Cell] = {}
-        #: Cells waiting for their clients to repeat the request with an answer, by the state of the request.
-        self._asking: dict[str, _Cell] = {}
+        self._tasks = DetachedTasks[_Cell]()
 
     async def run(
         self,
@@ -126,11 +121,9 @@ class CellRequests:
         """
         cell = self.waiting.get(session)
         if context.request_state is not None:
-            cell = self._asking.pop(context.request_state, None)
+            cell = self._tasks.resumed(context)
             if cell is None:
                 raise CodeExecutionError("the cell that asked this question has finished")
-            answer = (context.input_responses or {}).get(APPROVAL)
-            cell.answer(answer if isinstance(answer, ElicitResult) else ElicitResult(action="cancel"))
         elif cell is None:
             cell = self._start(session, code, timeout, context, returns=wait is not None)
             if wait is not None:
@@ -139,9 +132,10 @@ class CellRequests:
             raise cell.refuse("the code was not executed, because the session has a cell whose result you don't have")
         elif cell.attended:
             raise cell.refuse("another request is waiting for the cell")
-        cell.progress, cell.attended = progress, True
+        cell.progress, cell.patience, cell.attended = progress, wait, True
         try:
-            return await self._wait(cell, wait, context)
+            form = await self._tasks.attend(cell, context)
+            return form or (cell.result() if cell.done else cell.so_far())
         except asyncio.CancelledError:
             cell.task.cancel()
             await cell.ended()
@@ -160,32 +154,20 @@ class CellRequests:
 
     async def aclose(self) -> None:
         """Cancels the cells that no request waits for."""
-        for cell in {*self.waiting.values(), *self._asking.values()}:
+        await self._tasks.aclose()
+        for cell in self.waiting.values():
             await cell.cancel()
-
-    async def _wait(
-        self, cell: _Cell, seconds: float | None, context: Context[Any, Any]
-    ) -> ExecutionOutput | InputRequiredResult:
-        send = form_sender(context)
-        while (form := await cell.next_form(seconds)) is not None:
-            if send is None or not context.session.can_send_request:
-                state = uuid.uuid4().hex
-                self._asking = {key: each for key, each in self._asking.items() if not each.done and each is not cell}
-                self._asking[state] = cell
-                return InputRequiredResult(input_requests={APPROVAL: ElicitRequest(params=form)}, request_state=state)
-            await cell.show(send(form))
-        return cell.result() if cell.done else cell.so_far()
 
     def _start(self, session: str, code: str, timeout: float, context: Context[Any, Any], *, returns: bool) -> _Cell:
         """Starts a cell; unless its client `returns` for the result, its questions don't wait long for a request."""
         # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
         client = None if context.headers is None else context.headers.get("mcp-session-id", object())
-        shows_forms = form_sender(context) is not None
+        can_ask = shows_forms(context)
 
         def approver(cell: _Cell, deadline: Deadline) -> ApprovalCallback:
             if (asking := self._approver()) is None:
                 return accept_call
-            ask = cell.ask if shows_forms else None
+            ask = cell.ask if can_ask else None
             turn = partial(cell.turn, seconds=RETURN_TIMEOUT if returns else asking.timeout)
             decide = asking.cell(ask, client, turn=turn, tell=cell.tell).decide
 

@@ -1,23 +1,38 @@
-"""Work that outlives its first request: cells, and registrations with a sign-in.
+"""Work that outlives its first request: cells, and registrations.
 
-It may wait for a person. Until MCP 2025-11-25, a server sends forms while a request is in progress. Since 2026-07-28,
-it ends the request with the form (`InputRequiredResult`), and the client repeats the request with the answer.
+It may ask the client's user questions. Until MCP 2025-11-25, a server sends forms while a request is in progress. Since
+2026-07-28, it ends the request with the form (`InputRequiredResult`), and the client repeats the request with the
+answer. https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Self, TypeVar
 
-from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
+from mcp.server.mcpserver import Context
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+)
 
+from ipybox.mcp_client.oauth.sign_in import open_in_browser
 from ipybox.support.tasks import Detached
 
+#: A form, or an address to open.
+Form = ElicitRequestFormParams | ElicitRequestURLParams
+
 Result = TypeVar("Result")
-Form = TypeVar("Form", ElicitRequestFormParams, ElicitRequestURLParams)
+
+#: The key of a request's form; there is one at a time.
+_FORM = "form"
 
 
-class DetachedTask(Detached[Result], Generic[Form, Result]):
+class DetachedTask(Detached[Result]):
     """A task that keeps running between the requests of a client, and asks its user questions.
 
     The work receives this object. If the client never comes back, the work's own time limit must end the task, or
@@ -25,9 +40,10 @@ class DetachedTask(Detached[Result], Generic[Form, Result]):
     """
 
     def __init__(self, work: "Callable[[Self], Coroutine[Any, Any, Result]]"):
-        #: The form that was asked last.
-        self.form: Form | None = None
-        #: The answer to that form, and to the form that a request returned last.
+        #: Seconds that a request waits for the next form or the end; None for no limit.
+        self.patience: float | None = None
+        #: The form that was asked last, its answer, and the answer to the form that a request returned last.
+        self._form: Form | None = None
         self._answer: asyncio.Future[ElicitResult] | None = None
         self._shown: asyncio.Future[ElicitResult] | None = None
         #: Set while a request waits, and when it may have to do something.
@@ -48,7 +64,7 @@ class DetachedTask(Detached[Result], Generic[Form, Result]):
 
     def ask(self, form: Form) -> "asyncio.Future[ElicitResult]":
         """Has the user shown a form, one at a time; returns a future with the answer."""
-        self.form, self._answer = form, asyncio.get_running_loop().create_future()
+        self._form, self._answer = form, asyncio.get_running_loop().create_future()
         self._woken.set()
         return self._answer
 
@@ -71,10 +87,10 @@ class DetachedTask(Detached[Result], Generic[Form, Result]):
                         self._woken.set()
                     return
 
-    async def next_form(self, seconds: float | None = None) -> Form | None:
-        """Waits for the next form and returns it; None if the work has ended, or goes on after `seconds`."""
+    async def next_form(self) -> Form | None:
+        """Waits for the next form and returns it; None if the work has ended, or goes on after the request's time."""
         loop = asyncio.get_running_loop()
-        end = None if seconds is None else loop.time() + seconds
+        end = None if self.patience is None else loop.time() + self.patience
         self._open.set()
         try:
             while not (self.pending or self.task.done()):
@@ -89,7 +105,7 @@ class DetachedTask(Detached[Result], Generic[Form, Result]):
                 finally:
                     woken.cancel()
             self._shown = self._answer
-            return None if self.task.done() else self.form
+            return None if self.task.done() else self._form
         finally:
             self._open.clear()
 
@@ -114,3 +130,68 @@ class DetachedTask(Detached[Result], Generic[Form, Result]):
         """Cancels the work and waits until it ends."""
         self.task.cancel()
         await self.ended()
+
+
+Task = TypeVar("Task", bound=DetachedTask[Any])
+
+
+class DetachedTasks(Generic[Task]):
+    """Shows the questions of tasks to clients, in requests or between them."""
+
+    def __init__(self) -> None:
+        #: The tasks whose clients should repeat a request with an answer, by the state of the request.
+        self._asking: dict[str, Task] = {}
+
+    def resumed(self, context: Context[Any, Any]) -> Task | None:
+        """Returns the task whose question a repeated request answers, after passing the answer on."""
+        task = self._asking.pop(context.request_state or "", None)
+        if task is not None:
+            answer = (context.input_responses or {}).get(_FORM)
+            task.answer(answer if isinstance(answer, ElicitResult) else ElicitResult(action="cancel"))
+        return task
+
+    async def attend(self, task: Task, context: Context[Any, Any]) -> InputRequiredResult | None:
+        """Waits for a task as long as the request can; returns a form to end the request with.
+
+        An address is shown by the browser of this machine if the client can't show it.
+        """
+        while (form := await task.next_form()) is not None:
+            if isinstance(form, ElicitRequestURLParams) and not shows_urls(context):
+                await task.show(_opened(form))
+            elif context.session.can_send_request:
+                await task.show(_sent(form, context))
+            else:
+                state = uuid.uuid4().hex
+                self._asking = {key: each for key, each in self._asking.items() if not each.done and each is not task}
+                self._asking[state] = task
+                return InputRequiredResult(input_requests={_FORM: ElicitRequest(params=form)}, request_state=state)
+        return None
+
+    async def aclose(self) -> None:
+        """Cancels the tasks that no request waits for."""
+        for task in self._asking.values():
+            await task.cancel()
+
+
+async def _opened(form: ElicitRequestURLParams) -> ElicitResult:
+    await open_in_browser(form.url)
+    return ElicitResult(action="accept")
+
+
+async def _sent(form: Form, context: Context[Any, Any]) -> ElicitResult:
+    if isinstance(form, ElicitRequestFormParams):
+        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
+    return await context.session.elicit_url(form.message, form.url, uuid.uuid4().hex, context.request_id)
+
+
+def shows_forms(context: Context[Any, Any]) -> bool:
+    """Returns whether the client can show forms."""
+    elicitation = context.client_capabilities and context.client_capabilities.elicitation
+    # A capability without modes, as in the first revision, includes forms.
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def shows_urls(context: Context[Any, Any]) -> bool:
+    """Returns whether the client can ask its user to open an address."""
+    elicitation = context.client_capabilities and context.client_capabilities.elicitation
+    return elicitation is not None and elicitation.url is not None

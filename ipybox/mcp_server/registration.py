@@ -1,28 +1,37 @@
-"""Registers remote MCP servers, which may wait for a person to sign in.
+"""Registers MCP servers for a client, whose user may have to answer before, during and after that.
 
-Signing in may take longer than a client waits for an answer. So once the sign-in address is known, the registration
-continues in the background: the first request is answered in time, with that address if needed, and repeating the
-request resumes the registration.
+The user confirms a server that another client is configured with, unless it was imported before. Servers in files that
+code can write are left to `ipybox import`, because a form doesn't show enough of them.
 
-Clients that support it (MCP's URL elicitation) show the address, during the request or between two: see `detached`. For
-other clients, ipybox opens this machine's browser.
-https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+Signing in to a remote server may take longer than a client waits for an answer. So once the sign-in address is known,
+the registration continues in the background: the first request is answered in time, with that address if needed, and
+repeating the request resumes the registration.
+
+Policies with hints need the user's agreement to the tools that run without asking: see `agreement`.
 """
 
 import asyncio
 import json
-import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
-from mcp_types import ElicitRequest, ElicitRequestURLParams, ElicitResult, InputRequiredResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, InputRequiredResult
+from pydantic import ValidationError
 
-from ipybox.mcp_client.oauth.sign_in import open_in_browser
-from ipybox.mcp_server.detached import DetachedTask
+from ipybox.mcp_apigen.render.naming import package_name
+from ipybox.mcp_client.configs.servers import ConfiguredServer, configured_servers, find_server
+from ipybox.mcp_server import approver
+from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, shows_forms
+from ipybox.mcp_server.progress import Progress
+from ipybox.mcp_server.question import ADD, FIELD, server_form
+from ipybox.mcp_server.services import WorkspaceServices
 from ipybox.support.errors import MCPServerError
+from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
+from ipybox.workspace.imported_secrets import ImportedSecrets
 
 if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules
@@ -30,81 +39,158 @@ if TYPE_CHECKING:
 #: Seconds after which a request is answered, with or without a sign-in: many clients wait for 60.
 ANSWER_TIMEOUT = 45.0
 
-_SIGN_IN = "sign_in"
+#: Seconds until a form expires.
+FORM_TIMEOUT = 60.0
 
-_Registration = DetachedTask[ElicitRequestURLParams, "ToolModules"]
+
+class UnansweredError(Exception):
+    """A form got no answer from a person; the message says why."""
 
 
-class RemoteServerRegistrar:
-    """Registers remote servers, and keeps registrations that wait for a person."""
+class Registration(DetachedTask[str]):
+    """The registration of one server; its result is what the agent reads."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[str, _Registration] = {}
+    def __init__(self, work: "Callable[[Registration], Coroutine[Any, Any, str]]", context: Context[Any, Any]):
+        self._can_ask = shows_forms(context)
+        #: Where the user has to sign in.
+        self.sign_in_url: str | None = None
+        super().__init__(work)
+
+    async def sign_in(self, url: str) -> None:
+        """Has the user shown where to sign in, without waiting for an answer; ends if the user declines."""
+        self.sign_in_url, self.patience = url, ANSWER_TIMEOUT
+        message = "Sign in to the MCP server that is being registered"
+        self.ask(ElicitRequestURLParams(message=message, url=url)).add_done_callback(self._end_if_declined)
+
+    def _end_if_declined(self, answer: "asyncio.Future[ElicitResult]") -> None:
+        if answer.exception() is None and answer.result().action != "accept":
+            self.task.cancel()
+
+    async def content(self, form: ElicitRequestFormParams) -> dict[str, Any]:
+        """Returns what the user enters in a form; raises an UnansweredError if no person does."""
+        if not self._can_ask:
+            raise UnansweredError("this client can't ask its user")
+        clock = asyncio.get_running_loop().time
+        try:
+            async with self.turn(asyncio.Lock()), asyncio.timeout(FORM_TIMEOUT):
+                shown = clock()
+                answer = await self.ask(form)
+        except TimeoutError as exc:
+            raise UnansweredError("the form expired") from exc
+        except (MCPError, ValidationError) as exc:
+            raise UnansweredError("the client failed to ask its user") from exc
+        if clock() - shown < approver.READING_TIME:
+            raise UnansweredError("the client answered on its own")
+        if answer.action != "accept":
+            raise UnansweredError("the user did not agree")
+        return dict(answer.content or {})
+
+
+class Registrations:
+    """Registers servers, and keeps registrations that wait for a person."""
+
+    def __init__(self, services: WorkspaceServices):
+        self._services = services
+        self._tasks = DetachedTasks[Registration]()
+        #: Registrations that wait for a sign-in, by the arguments of the request.
+        self._signing_in: dict[str, Registration] = {}
 
     async def register(
         self,
         server_name: str,
         server_params: dict[str, Any],
+        progress: Progress | None,
         context: Context[Any, Any],
-        generate: Callable[..., Awaitable["ToolModules"]],
-    ) -> "ToolModules | InputRequiredResult":
-        """Registers a server; returns its modules, or a form that asks the user to sign in.
-
-        `generate` generates its package, given `sign_in`; it is not called if the same registration is waiting.
+    ) -> str | InputRequiredResult:
+        """Registers a server; returns what changed, or a form for the user to end the request with.
 
         Raises an MCPServerError with the sign-in address if the user hasn't signed in when the request must end.
         """
         key = json.dumps([server_name, server_params], sort_keys=True)
-        task = self._waiting.pop(key, None)
-        if task is None or task.failed:
-            task = _Registration(partial(_generate, generate))
+        earlier = self._signing_in.pop(key, None)
+        task = self._tasks.resumed(context)
+        if task is None and earlier is not None and not earlier.failed:
+            task = earlier
+        if task is None:
+            task = Registration(partial(self._registered, server_name, server_params, progress), context)
         try:
-            question = await _wait(task, context)
+            form = await self._tasks.attend(task, context)
         except BaseException:
             await task.cancel()
             raise
-        if task.task.done():
+        if task.task.cancelled():
+            raise MCPServerError("the user declined to sign in")
+        if task.done:
             return task.task.result()
-        self._waiting[key] = task
-        if question is None:
-            assert task.form is not None
-            raise MCPServerError(f"MCP server {server_name!r}: {_sign_in_message(task.form.url)}")
-        return question
+        if task.sign_in_url is not None:
+            self._signing_in[key] = task
+        if form is None:
+            raise MCPServerError(f"MCP server {server_name!r}: {_sign_in_message(task.sign_in_url or '')}")
+        return form
 
     async def aclose(self) -> None:
         """Cancels waiting registrations."""
-        for task in self._waiting.values():
+        await self._tasks.aclose()
+        for task in self._signing_in.values():
             await task.cancel()
 
+    async def _registered(
+        self, server_name: str, server_params: dict[str, Any], progress: Progress | None, task: Registration
+    ) -> str:
+        # The SDK is loaded at this point; the generator is not.
+        from ipybox.mcp_apigen import generate_mcp_sources
 
-async def _generate(generate: Callable[..., Awaitable["ToolModules"]], task: _Registration) -> "ToolModules":
-    async def sign_in(url: str) -> None:
-        message = "Sign in to the MCP server that is being registered"
-        # Doesn't await the answer: the sign-in may succeed without it.
-        task.ask(ElicitRequestURLParams(message=message, url=url, elicitation_id=uuid.uuid4().hex))
+        services, config = self._services, self._services.config
+        if not server_params:
+            server = await self._configured(server_name, task)
+            server_name, server_params = server.package, server.params
+        modules = await generate_mcp_sources(
+            server_name,
+            server_params,
+            config.workspace / MCPTOOLS,
+            places=config.writable_places,
+            variables=config.placeholder_values(),
+            sign_in=task.sign_in,
+            audit=services.opened_audit(),
+            connect_timeout=services.register_timeout,
+            on_progress=None if progress is None else progress.note_line,
+        )
+        lines = _changes(modules)
+        if services.approve != "auto" and services.uses_hints():
+            from ipybox.mcp_server.agreement import agreed  # late, because only such policies need it
 
-    return await generate(sign_in=sign_in)
+            record = await agreed(modules.server_name, modules.registration, task)
+            lines.insert(0, f"{record.split}; {len(record.unasked)} run without asking")
+        return "\n".join(lines)
+
+    async def _configured(self, server_name: str, task: Registration) -> ConfiguredServer:
+        """Returns the user's server with exactly this name, confirmed by the user or imported before."""
+        workspace = self._services.config.workspace
+        servers, _ = await asyncio.to_thread(configured_servers, workspace, self._services.config.writable_places)
+        server = find_server([each for each in servers if not each.is_untrusted], server_name)
+        imported = ImportedSecrets(workspace)
+        registration = package_name(server.package), server.params
+        if imported.of(*registration) is None:
+            try:
+                content = await task.content(server_form(server.name, server.file, server.command_line))
+                if content.get(FIELD) != ADD:
+                    raise UnansweredError("the user did not agree")
+            except UnansweredError as exc:
+                raise MCPServerError(
+                    f"MCP server {server_name!r} was not added: {exc}. "
+                    "The user can add it with `ipybox import` in a terminal"
+                ) from exc
+        imported.store(*registration, server.secrets)
+        return server
 
 
-async def _wait(task: _Registration, context: Context[Any, Any]) -> InputRequiredResult | None:
-    """Waits for the registration to end, or as long as a request can; returns a form to end the request with."""
-    shown = task.form
-    form = shown or await task.next_form()
-    if form is None or task.task.done():
-        return None
-    if shown is not None:
-        _require_accepted((context.input_responses or {}).get(_SIGN_IN))
-    elif not _shows_urls(context):
-        await open_in_browser(form.url)
-    elif context.session.can_send_request:
-        assert form.elicitation_id is not None
-        asking = context.session.elicit_url(form.message, form.url, form.elicitation_id, context.request_id)
-        _require_accepted(await asking)
-    else:
-        state = uuid.uuid4().hex
-        return InputRequiredResult(input_requests={_SIGN_IN: ElicitRequest(params=form)}, request_state=state)
-    await asyncio.wait([task.task], timeout=ANSWER_TIMEOUT)
-    return None
+def _changes(modules: "ToolModules") -> list[str]:
+    """Returns the names of a server's tools, or only the changes if the agent may already know the tools."""
+    if modules.new or modules.unknown:
+        return [*modules.warnings(), *modules] or ["The server has no tools."]
+    unchanged = len(modules) - len(modules.added) - len(modules.changed)
+    listing = f"{MCPTOOLS}/{modules.server_name}/__init__.py"
+    return [*modules.warnings(), f"unchanged: {unchanged} tools, see {listing}"]
 
 
 def _sign_in_message(url: str) -> str:
@@ -113,13 +199,3 @@ def _sign_in_message(url: str) -> str:
         "again with the same arguments. If the browser runs on another machine, the last page, "
         "http://127.0.0.1…, won't load there: open that address on this machine instead, for example with curl"
     )
-
-
-def _require_accepted(answer: object) -> None:
-    if isinstance(answer, ElicitResult) and answer.action != "accept":
-        raise MCPServerError("the user declined to sign in")
-
-
-def _shows_urls(context: Context[Any, Any]) -> bool:
-    elicitation = context.client_capabilities and context.client_capabilities.elicitation
-    return elicitation is not None and elicitation.url is not None

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,20 +22,16 @@ from ipybox.mcp_server.client_traits import ClientTraits, announced, traits_of
 from ipybox.mcp_server.instructions import MINIMAL, TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
 from ipybox.mcp_server.progress import progress_of
-from ipybox.mcp_server.registration import RemoteServerRegistrar
+from ipybox.mcp_server.registration import Registrations
 from ipybox.mcp_server.results.resources import OutputResourceServer
 from ipybox.mcp_server.results.store import OutputStore
 from ipybox.mcp_server.results.tool_result import ToolResultBuilder, failure_result
 from ipybox.mcp_server.services import WorkspaceServices
-from ipybox.mcp_server.user_servers import UserServers
 from ipybox.support.errors import IpyboxError
-from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-    from ipybox.mcp_apigen import ToolModules
-    from ipybox.mcp_server.agreement import Agreements
 
 #: Tool metadata for Claude Code. Without it, Claude Code defers tools behind a search, which headless runs don't wait
 #: for, and writes results over 50,000 characters to a file, without their images. The agent sets the limit with
@@ -63,9 +58,7 @@ class ToolHandlers:
         instructions: Instructions = "full",
     ):
         self._services = services
-        self._registrations = RemoteServerRegistrar()
-        self._agreements: Agreements | None = None
-        self._user_servers = UserServers(services.config)
+        self._registrations = Registrations(services)
         outputs = OutputStore(services.config.workspace)
         self._results = ToolResultBuilder(outputs, images)
         self._resources = resources
@@ -95,43 +88,12 @@ class ToolHandlers:
 
         Returns the names of its modules, or what changed.
         """
-        # The SDK is loaded at this point; the generator is not.
-        from ipybox.mcp_apigen import generate_mcp_sources
-
-        services, config = self._services, self._services.config
         try:
             async with progress_of(context) as progress:
-                if not server_params:
-                    found = await self._user_servers.find(server_name, context)
-                    if isinstance(found, InputRequiredResult):
-                        return found
-                    server_name, server_params = found.package, found.params
-                generate = partial(
-                    generate_mcp_sources,
-                    server_name,
-                    server_params,
-                    config.workspace / MCPTOOLS,
-                    places=config.writable_places,
-                    variables=config.placeholder_values(),
-                    audit=services.opened_audit(),
-                    connect_timeout=services.register_timeout,
-                    on_progress=None if progress is None else progress.note_line,
-                )
-                if "url" in server_params:  # a local server never asks for a sign-in
-                    modules = await self._registrations.register(server_name, server_params, context, generate)
-                else:
-                    modules = await generate()
-            if isinstance(modules, InputRequiredResult):
-                return modules
-            lines = _registered(modules, f"{MCPTOOLS}/{modules.server_name}")
-            if services.approve != "auto" and services.uses_hints():
-                split = await self._split(modules, context)
-                if isinstance(split, InputRequiredResult):
-                    return split
-                lines.insert(0, split)
+                text = await self._registrations.register(server_name, server_params, progress, context)
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
-        return _success("\n".join(lines))
+        return _success(text) if isinstance(text, str) else text
 
     async def execute_ipython_cell(
         self,
@@ -221,16 +183,6 @@ class ToolHandlers:
         client = traits_of(ctx)
         return replace(client, reads_resources=True) if self._resources else client
 
-    async def _split(self, modules: "ToolModules", context: mcpserver.Context[Any, Any]) -> str | InputRequiredResult:
-        """Returns a line on which tools run without asking, or a form that asks the user."""
-        from ipybox.mcp_server.agreement import Agreements  # late, because only such policies need it
-
-        self._agreements = self._agreements or Agreements()
-        record = await self._agreements.decide(modules.server_name, modules.registration, context)
-        if isinstance(record, InputRequiredResult):
-            return record
-        return f"{record.split}; {len(record.unasked)} run without asking"
-
 
 def _fitted(answer: Any, client: ClientTraits) -> Any:
     """Removes parts of an answer that only cost the client's context, and adds what the client does not show otherwise.
@@ -255,14 +207,6 @@ def _fitted(answer: Any, client: ClientTraits) -> Any:
             return answer
         case _:
             return answer
-
-
-def _registered(modules: "ToolModules", place: str) -> list[str]:
-    """Returns the names of a server's tools, or only the changes if the agent may already know the tools."""
-    if modules.new or modules.unknown:
-        return [*modules.warnings(), *modules] or ["The server has no tools."]
-    unchanged = len(modules) - len(modules.added) - len(modules.changed)
-    return [*modules.warnings(), f"unchanged: {unchanged} tools, see {place}/__init__.py"]
 
 
 @contextmanager

@@ -1,12 +1,10 @@
 """Registering servers behind OAuth: by `generate_mcp_sources`, and by a real client of the MCP server."""
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,16 +12,16 @@ import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters
-from mcp.server import mcpserver
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitRequestURLParams, ElicitResult, TextContent
 
 from ipybox import generate_mcp_sources
-from ipybox.errors import MCPServerError
+from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_client.client import MCPClient
-from ipybox.mcp_server.registration import RemoteServerRegistrar
+from ipybox.mcp_server import MCPServer
 from tests.conftest import Mode
 from tests.mcp_client.oauth.conftest import BROWSER, browse, sign_in
 from tests.mcp_client.oauth.guarded import Guarded
+from tests.mcp_server.in_process import connected
 from tests.servers import WAIT
 
 GREET = "from mcptools.greeter.greet import Params, run; print(run(Params(name='you')))"
@@ -107,29 +105,15 @@ async def test_code_in_the_sandbox_cannot_read_tokens(server: Guarded, tmp_path:
     assert "Error" in answer
 
 
-@asynccontextmanager
-async def client_of_registrations(
+def client_of_user(
     tmp_path: Path, user: "User | None", era: Literal["legacy", "auto"]
-) -> AsyncGenerator[Client]:
-    """A client of no more than the tool, so that a test has a say in how long it waits."""
+) -> AbstractAsyncContextManager[Client]:
+    """Connects a client to a server in this process, so that a test has a say in how long it waits."""
+    return connected(MCPServer(ExecutorConfig(working_dir=tmp_path)), elicitation_callback=user, mode=era)
 
-    registrations = RemoteServerRegistrar()
-    server = mcpserver.MCPServer("registrations")
 
-    async def register(params: dict[str, Any], context: mcpserver.Context[Any, Any]) -> Any:
-        try:
-            generate = partial(generate_mcp_sources, "greeter", params, tmp_path)
-            answer = await registrations.register("greeter", params, context, generate)
-        except MCPServerError as exc:
-            return str(exc)
-        return json.dumps(answer) if isinstance(answer, list) else answer
-
-    server.tool(structured_output=False)(register)
-    try:
-        async with Client(server, elicitation_callback=user, mode=era) as client:
-            yield client
-    finally:
-        await registrations.aclose()
+async def register(client: Client, url: str) -> str:
+    return await call(client, "register_mcp_server", server_name="greeter", server_params={"url": url})
 
 
 class User:
@@ -147,17 +131,15 @@ class User:
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_a_client_that_shows_addresses_is_asked_to(server: Guarded, tmp_path: Path, era: Any):
-    async with client_of_registrations(tmp_path, User("accept"), era) as client:
-        result = await client.call_tool("register", {"params": {"url": server.url}})
-    assert text_of(result) == '["greet"]'
+    async with client_of_user(tmp_path, User("accept"), era) as client:
+        assert await register(client, server.url) == "greet"
 
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_a_user_who_does_not_want_to_sign_in_ends_the_registration(server: Guarded, tmp_path: Path, era: Any):
-    async with client_of_registrations(tmp_path, User("decline"), era) as client:
-        result = await client.call_tool("register", {"params": {"url": server.url}})
-    assert "the user declined to sign in" in text_of(result)
-    assert list(tmp_path.glob("greeter*")) == []
+    async with client_of_user(tmp_path, User("decline"), era) as client:
+        assert "the user declined to sign in" in await register(client, server.url)
+    assert list(tmp_path.glob("mcptools/greeter*")) == []
 
 
 async def test_a_registration_whose_sign_in_takes_long_is_taken_up_by_the_same_request(
@@ -165,16 +147,16 @@ async def test_a_registration_whose_sign_in_takes_long_is_taken_up_by_the_same_r
 ):
     monkeypatch.setenv("BROWSER", "false")
     monkeypatch.setattr("ipybox.mcp_server.registration.ANSWER_TIMEOUT", 0.1)
-    async with client_of_registrations(tmp_path, None, "auto") as client:
-        first = text_of(await client.call_tool("register", {"params": {"url": server.url}}))
-        again = text_of(await client.call_tool("register", {"params": {"url": server.url}}))
+    async with client_of_user(tmp_path, None, "auto") as client:
+        first = await register(client, server.url)
+        again = await register(client, server.url)
         assert "then register the server again" in first
         assert first == again
         (url,) = [word for word in first.split() if "/authorize?" in word]
         assert (await browse(url)).status_code == 200
 
         monkeypatch.setattr("ipybox.mcp_server.registration.ANSWER_TIMEOUT", WAIT)
-        assert text_of(await client.call_tool("register", {"params": {"url": server.url}})) == '["greet"]'
+        assert await register(client, server.url) == "greet"
 
 
 async def test_what_waits_for_a_person_ends_with_the_server(
@@ -182,5 +164,5 @@ async def test_what_waits_for_a_person_ends_with_the_server(
 ):
     monkeypatch.setenv("BROWSER", "false")
     monkeypatch.setattr("ipybox.mcp_server.registration.ANSWER_TIMEOUT", 0.1)
-    async with asyncio.timeout(WAIT), client_of_registrations(tmp_path, None, "auto") as client:
-        await client.call_tool("register", {"params": {"url": server.url}})
+    async with asyncio.timeout(WAIT), client_of_user(tmp_path, None, "auto") as client:
+        await register(client, server.url)
