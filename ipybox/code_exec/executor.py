@@ -99,8 +99,7 @@ class CodeExecutor:
         self._config, self._recorder, self._directory = config, recorder, directory
         #: The executors that share the runtime and were started, in this order.
         self._started: list[CodeExecutor] = [] if sibling is None else sibling._started
-        registrations = SealVerifier(config.workspace)
-        approvals = Approvals(config.policy, config.approval_timeout, registrations)
+        approvals = Approvals(config.policy, config.approval_timeout)
         tool_texts: deque[str] = deque(maxlen=MAX_TOOL_TEXTS)
         on_text = tool_texts.append if config.sandbox else None  # they help to explain denials
         caller = ToolCaller(
@@ -108,7 +107,7 @@ class CodeExecutor:
             approvals=approvals,
             recorder=recorder,
             on_text=on_text,
-            registrations=registrations,
+            registrations=SealVerifier(config.workspace),
         )
         self._runtime = SharedRuntime(config, caller) if sibling is None else sibling._runtime
         self._kernel = KernelLifecycle(config, self._runtime, caller, directory)

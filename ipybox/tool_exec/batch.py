@@ -58,7 +58,7 @@ class _Batch:
     async def run(self) -> list[bytes]:
         caller = self._caller
         try:
-            self._decisions = await caller.approvals.decide_many(self._calls, caller.connections)
+            self._decisions = await caller.approvals.decide_many(self._calls, caller)
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(self._concurrency, len(self._calls))):
                     workers.create_task(self._work())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ipybox.tool_exec.approval.server import ApprovalChannel
     from ipybox.tool_exec.function_tools import FunctionTools
     from ipybox.tool_exec.server_connections import ServerConnections
+    from ipybox.workspace.registrations import PinnedTool
     from ipybox.workspace.seal import SealVerifier
 
 #: The server name of the application's functions in generated packages, requests, policies and the audit log.
@@ -42,14 +43,19 @@ class ToolCaller:
     #: Its MCP servers and the application's functions; the tool server adds both.
     connections: "ServerConnections | None" = None
     functions: "FunctionTools | None" = None
-    #: The registrations of its MCP servers; without them, every call counts as one that may write.
+    #: The registrations of its MCP servers; without them, no call is sealed, and each may write.
     registrations: "SealVerifier | None" = None
     #: What its running batches have done, for people.
     batches: "dict[str, str]" = field(default_factory=dict[str, str])
 
+    def pinned(self, call: RunRequest) -> "PinnedTool | None":
+        """Returns a call's tool as its registration pinned it; None if its server is not registered."""
+        return None if self.registrations is None else self.registrations.pinned(call)
+
     def may_write(self, call: RunRequest) -> bool:
         """Returns whether a call may write: unless its tool was registered as one that only reads."""
-        return self.registrations is None or (pinned := self.registrations.pinned(call)) is None or pinned.may_write
+        pinned = self.pinned(call)
+        return pinned is None or pinned.may_write
 
 
 async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:
@@ -84,7 +90,7 @@ async def run_call(
     """
     async with caller.recorder.tool_call(call, caller.may_write, large=large, batch_id=batch_id) as recorded:
         if decided is None:
-            decided = await caller.approvals.decide(call, kind, caller.connections)
+            decided = await caller.approvals.decide(call, kind, caller)
         refusal = await _rejection_reason(decided, caller, recorded)
         if kind == "shell":
             recorded.success = "started"  # the kernel runs it

@@ -28,7 +28,6 @@ from ipybox.tool_exec.admission import ByteBudget, DeniedError, read_json
 from ipybox.tool_exec.batch import run_batch
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, encoded, run_call
 from ipybox.tool_exec.http_api import Handler
-from ipybox.workspace.seal import SealVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +44,15 @@ INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
 
 class KernelRequests:
-    """Handles the requests of kernels. Without `seals`, kernels may choose the parameters of MCP servers."""
+    """Handles the requests of kernels. Unless they are `sealed`, kernels may choose the parameters of MCP servers."""
 
     def __init__(
         self,
-        seals: SealVerifier | None = None,
+        sealed: bool = False,
         install: Callable[[str, bool], Awaitable[str]] | None = None,
         shell_commands: bool = False,
     ):
-        self._seals = seals
+        self._sealed = sealed
         self._install_package = install
         self._shell_commands = shell_commands
         self._large_requests = ByteBudget(MAX_LARGE_BYTES)
@@ -106,7 +105,7 @@ class KernelRequests:
         if name == APP_SERVER and params != APP_PARAMS and caller.functions is not None:
             # Otherwise, a server of the kernel's choice would answer calls that were approved as function calls.
             error = f"{APP_SERVER!r} stands for the application's functions and takes no server parameters"
-        elif self._seals is None or self._seals.accepts(name, params, call["seal"]):
+        elif not self._sealed or (caller.registrations and caller.registrations.accepts(name, params, call["seal"])):
             return
         else:
             error = (

@@ -97,15 +97,17 @@ class ToolServer:
         self._connections = self._new_connections()
         self._functions = functions
         if caller is None:
-            caller = ToolCaller(token=new_token(), approvals=self._approvals, recorder=SessionRecorder())
+            seals = SealVerifier(sealed_workspace) if sealed_workspace is not None else None
+            caller = ToolCaller(
+                token=new_token(), approvals=self._approvals, recorder=SessionRecorder(), registrations=seals
+            )
         self.kernel_token = caller.token
         self._application = replace(caller, connections=self._connections, functions=functions)
         #: Kernels by token.
         self._callers = {self.kernel_token: self._application}
         self._log_handler = logging.StreamHandler(sys.stderr) if log_to_stderr else None
         self._log_level = log_level
-        seals = None if sealed_workspace is None else SealVerifier(sealed_workspace)
-        self._kernel_requests = KernelRequests(seals, install, shell_commands)
+        self._kernel_requests = KernelRequests(sealed_workspace is not None, install, shell_commands)
         self._kernel_api: web.ServerRunner | None = None
         self._application_api: web.ServerRunner | None = None
         self._tasks = TaskSet()

@@ -67,9 +67,9 @@ class SealVerifier:
         server_name, candidate = call["server_name"], call["seal"]
         if not self.accepts(server_name, call["server_params"], candidate):
             return None
-        file = self._known[server_name][2]
+        *_, file, line = self._known[server_name]
         record = self._records.get(server_name)
-        if record is None or record.line != first_line(file):
+        if record is None or record.line != line:
             record = self._records[server_name] = Registration.read(file)
         # The server may have been registered again in the meantime.
         return record.tools.get(call["tool_name"]) if record.seal == (candidate or "").rpartition(":")[2] else None

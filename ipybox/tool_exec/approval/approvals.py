@@ -24,9 +24,8 @@ from ipybox.tool_exec.approval.request import (
 
 if TYPE_CHECKING:
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
-    from ipybox.tool_exec.server_connections import ServerConnections
+    from ipybox.tool_exec.dispatch import ToolCaller
     from ipybox.workspace.registrations import PinnedTool
-    from ipybox.workspace.seal import SealVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -110,18 +109,12 @@ async def reject_call(request: ApprovalRequest) -> None:
 class Approvals:
     """Decides on the tool calls of one kernel: the policy first, then the cell's approver.
 
-    `timeout` is the number of seconds until a request to the approver expires; None for never. `registrations` finds
-    the hints of tools, for a policy that uses them.
+    `timeout` is the number of seconds until a request to the approver expires; None for never.
     """
 
-    def __init__(
-        self,
-        policy: "ApprovalPolicy | None" = None,
-        timeout: float | None = 60,
-        registrations: "SealVerifier | None" = None,
-    ):
+    def __init__(self, policy: "ApprovalPolicy | None" = None, timeout: float | None = 60):
         self._policy = policy
-        self._registrations = registrations if policy is not None and policy.uses_hints else None
+        self._uses_hints = policy is not None and policy.uses_hints
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
         self._pending = PendingRequests()
@@ -143,16 +136,13 @@ class Approvals:
                 await self._pending.cancel(_CELL_ENDED)
 
     async def decide(
-        self, call: RunRequest, kind: RequestKind = "tool", connections: "ServerConnections | None" = None
+        self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None
     ) -> ApprovalDecision:
-        """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed.
-
-        `connections` tell how the call's server defines the tool now: a person's decision is on that definition.
-        """
+        """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed."""
         approver = self._approver
         if approver is None:
             return _NO_CELL
-        pinned = None if self._registrations is None else await self._pinned(call, connections)
+        pinned = await _pinned(call, caller) if self._uses_hints else None
         if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
             return decision
         if approver is accept_call:
@@ -160,7 +150,7 @@ class Approvals:
         return await self._ask(approver, [call], kind, pinned)
 
     async def decide_many(
-        self, calls: Sequence[RunRequest], connections: "ServerConnections | None" = None
+        self, calls: Sequence[RunRequest], caller: "ToolCaller | None" = None
     ) -> Sequence[ApprovalDecision | None]:
         """Returns the decisions on calls of one tool; None for each call to decide on by itself when its turn comes.
 
@@ -169,7 +159,7 @@ class Approvals:
         approver = self._approver
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
-        pinned = None if self._registrations is None or not calls else await self._pinned(calls[0], connections)
+        pinned = await _pinned(calls[0], caller) if self._uses_hints and calls else None
         # In a thread, because rules can take milliseconds for each call.
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
@@ -181,17 +171,6 @@ class Approvals:
             return [_CELL_ENDED] * len(calls)
         answer = await self._ask(approver, asked, "tool", pinned)
         return [answer if decision is None else decision for decision in decisions]
-
-    async def _pinned(self, call: RunRequest, connections: "ServerConnections | None") -> "PinnedTool | None":
-        """Returns the call's tool as it was registered, without a person's decision if it has changed since."""
-        assert self._registrations is not None
-        pinned = self._registrations.pinned(call)
-        if pinned is None or pinned.unasked is None or connections is None:
-            return pinned
-        if await connections.definition(call) == pinned.digest:
-            return pinned
-        logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
-        return pinned._replace(unasked=None)
 
     @staticmethod
     def _by_rule(policy: "ApprovalPolicy", call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
@@ -207,3 +186,14 @@ class Approvals:
     ) -> ApprovalDecision:
         self._asked = True
         return await self._pending.decide(partial(ask, approver), self._timeout, calls, kind, pinned)
+
+
+async def _pinned(call: RunRequest, caller: "ToolCaller | None") -> "PinnedTool | None":
+    """Returns the call's tool as it was registered, without a person's decision if it has changed since."""
+    pinned = None if caller is None else caller.pinned(call)
+    if pinned is None or pinned.unasked is None or caller is None or caller.connections is None:
+        return pinned
+    if await caller.connections.definition(call) == pinned.digest:
+        return pinned
+    logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
+    return pinned._replace(unasked=None)
