@@ -4,10 +4,9 @@ from pathlib import Path
 
 from ipybox.codeact.library import MCPTOOLS
 from ipybox.mcp_apigen.generator import generate_package
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER
 from ipybox.tool_exec.function_tools import FunctionTools
-from ipybox.workspace.registrations import current_seal, record_file
+from ipybox.workspace.registrations import ToolSpec, current_seal, record_file
 from ipybox.workspace.seal import seal
 
 

@@ -17,7 +17,6 @@ from ipybox.audit.records import recorded
 from ipybox.code_exec.function_package import is_function_package
 from ipybox.mcp_apigen.generator import check_place, generate_package
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.oauth.sign_in import SignIn, open_in_browser
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
@@ -37,11 +36,9 @@ from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
-    from ipybox.mcp_client.answers import ToolList
 
 logger = logging.getLogger(__name__)
 
-_TASK_ONLY = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
 #: Maximum remarks on tools, and maximum characters of each.
 _MAX_REMARKS = 20
 _MAX_REMARK = 500
@@ -114,17 +111,17 @@ async def generate_mcp_sources(
             "on_progress": on_progress,
         }
         launch = _launch(server, secrets)
-        modules, remarks = await _generate(place, server_params, connect_timeout, options, launch)
+        modules = await _generate(place, server_params, connect_timeout, options, launch)
         if imported.directory.exists():
             imported.keep_only(name, server_params)
         modules.server_name = name
+        advice: list[str] = []
         if name != server_name:
-            modules.advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
-        for secret in secrets:
-            modules.advice.append(secret.advice(name))
+            advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
+        advice += [secret.advice(name) for secret in secrets]
         if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
-            modules.advice.append(warning)
-        modules.advice += remarks
+            advice.append(warning)
+        modules.advice[:0] = advice
         record |= {"tools": list(modules.wire_names.values()), "new": modules.new}
         for change in ("added", "removed", "changed"):
             if names := getattr(modules, change):
@@ -148,22 +145,23 @@ def _check_name(server_name: str, place: Path) -> None:
 
 async def _generate(
     place: Path, server_params: dict[str, Any], connect_timeout: float, options: dict[str, Any], launch: str
-) -> tuple[ToolModules, list[str]]:
-    """Generates the package from a server's tools while the server stops; also returns remarks on the tools."""
+) -> ToolModules:
+    """Generates the package from a server's tools while the server stops."""
     # The SDK takes a second to import; that must not block the caller's loop.
     client = await asyncio.to_thread(import_installed, "ipybox.mcp_client.client")
     try:
         async with client.MCPClient(server_params, connect_timeout, **options) as session:
-            specs, remarks = _specs(await session.list_tools())
+            tools = await session.list_tools()
             root = options["places"].workspace
-            generating = asyncio.to_thread(generate_package, place.name, server_params, specs, place, root, launch)
+            generating = asyncio.to_thread(generate_package, place.name, server_params, tools, place, root, launch)
             closing: Awaitable[None] = session.close()
             modules, _ = await asyncio.gather(generating, closing)
-            definitions = [*map(_DEFINITION, specs)]
+            definitions = [*map(_DEFINITION, tools)]
             modules.definition_chars = len(json.dumps(definitions, ensure_ascii=False, separators=(",", ":")))
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
-    return modules, remarks
+    modules.advice += _bounded(tools.remarks)
+    return modules
 
 
 def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) -> str:
@@ -177,23 +175,10 @@ def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) ->
     return text
 
 
-def _specs(tools: "ToolList") -> tuple[list[ToolSpec], list[str]]:
-    """Returns the definitions of tools, and remarks on those that are malformed or can't be called."""
-    specs: list[ToolSpec] = []
-    task_only: list[str] = []
-    for tool in tools:
-        description = tool.description
-        if tool.is_task:
-            task_only.append(tool.name)
-            description = f"{_TASK_ONLY}\n\n{description or ''}"
-        specs.append(ToolSpec(tool.name, description, tool.input_schema, tool.output_schema, tool.hints))
-    remarks: list[str] = []
-    for remark in (*([f"{', '.join(task_only)}: {_TASK_ONLY}"] if task_only else []), *tools.remarks):
-        if len(remarks) == _MAX_REMARKS:
-            remarks.append(f"and {len(tools.remarks) + bool(task_only) - _MAX_REMARKS} more remarks")
-            break
-        remarks.append(remark if len(remark) <= _MAX_REMARK else f"{remark[:_MAX_REMARK]}…")
-    return specs, remarks
+def _bounded(remarks: list[str]) -> list[str]:
+    more = [f"and {len(remarks) - _MAX_REMARKS} more remarks"] if len(remarks) > _MAX_REMARKS else []
+    kept = (each if len(each) <= _MAX_REMARK else f"{each[:_MAX_REMARK]}…" for each in remarks[:_MAX_REMARKS])
+    return [*kept, *more]
 
 
 def _default_places(root_dir: Path, server: StdioParams | RemoteParams) -> WritablePlaces:

@@ -14,10 +14,9 @@ from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.merge import merge
 from ipybox.mcp_apigen.package.swap import check_generated, clean_up, swap_in
 from ipybox.mcp_apigen.package.tool_modules import ToolModules
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration, record_file
+from ipybox.workspace.registrations import PinnedTool, Registration, ToolSpec, locked_registration, record_file
 from ipybox.workspace.seal import seal
 
 

@@ -16,7 +16,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import CallToolResult, ListToolsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ipybox.workspace.registrations import HINTS, UNDECLARED
+from ipybox.workspace.registrations import HINTS, UNDECLARED, ToolSpec
 
 JSON = dict[str, Any]
 
@@ -35,40 +35,26 @@ MAX_WAITING = 1000
 
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
 _HIDDEN = "ipybox/result"
+_TASK_ONLY = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
 #: Image types, by the first characters of their base64 data.
 _IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 
 
-@dataclass(frozen=True)
-class ListedTool:
-    """The parts of a tool's definition that ipybox uses."""
-
-    name: str
-    description: str | None
-    input_schema: JSON
-    #: None if results are text.
-    output_schema: JSON | None
-    #: Whether it runs only as an MCP task.
-    is_task: bool
-    #: The hints that apply to it, including MCP's defaults.
-    hints: tuple[str, ...] = UNDECLARED
+#: A tool, or None if it is omitted, and a remark on what is wrong with it.
+_Found = tuple[ToolSpec | None, str | None]
 
 
-#: A tool, or None if it can't be called, and a remark on its malformed parts.
-_Found = tuple[ListedTool | None, str | None]
-
-
-class ToolList(list[ListedTool]):
+class ToolList(list[ToolSpec]):
     """The tools of a server.
 
     Attributes:
-        remarks: What was omitted or ignored because it violates MCP.
+        remarks: What was omitted or ignored because it violates MCP, and which tools can't be called.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.remarks: list[str] = []
-        self._by_name: dict[str, ListedTool] = {}
+        self._by_name: dict[str, ToolSpec] = {}
 
     def add(self, accepted: ListToolsResult) -> None:
         """Adds the tools that `hidden_page` hid in a page, unless their names are already listed."""
@@ -159,9 +145,12 @@ def _usable(given: Any, version: str, number: int) -> _Found:
     if not isinstance(description, str | None):
         description = None
         losses.append("description")
-    is_task = isinstance(execution, dict) and cast(JSON, execution).get("taskSupport") == "required"
-    remark = f"tool {_shown(name)}: ignored malformed {', '.join(losses)}" if losses else None
-    return ListedTool(name, description, schema, output, is_task, _hints(tool.get("annotations"))), remark
+    problems = [f"ignored malformed {', '.join(losses)}"] if losses else []
+    if isinstance(execution, dict) and cast(JSON, execution).get("taskSupport") == "required":
+        description = f"{_TASK_ONLY}\n\n{description or ''}"
+        problems.append(_TASK_ONLY)
+    remark = f"tool {_shown(name)}: {'; '.join(problems)}" if problems else None
+    return ToolSpec(name, description, schema, output, _hints(tool.get("annotations"))), remark
 
 
 def _hints(given: Any) -> tuple[str, ...]:

@@ -221,10 +221,8 @@ class _ServerConnection:
 def _hashes(tools: "ToolList") -> dict[str, str | None]:
     # Only policies with hints need the generator's modules.
     from ipybox.mcp_apigen.package.hashes import meaning_hash
-    from ipybox.mcp_apigen.render.module import ToolSpec
 
-    specs = [ToolSpec(each.name, each.description, each.input_schema, each.output_schema, each.hints) for each in tools]
-    return {spec.name: meaning_hash(spec) for spec in specs}
+    return {tool.name: meaning_hash(tool) for tool in tools}
 
 
 async def _connect(

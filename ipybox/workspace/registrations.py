@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice, starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, cast
@@ -32,6 +33,19 @@ HINTS: Final[Mapping[str, str]] = {
 }
 #: The hints that apply to a tool that declares none.
 UNDECLARED: Final = ("destructive", "open_world")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as an MCP server or the application defines it."""
+
+    name: str
+    description: str | None
+    input_schema: Any
+    #: None if results are text.
+    output_schema: Any = None
+    #: The values of `HINTS` that apply to it, including MCP's defaults; none for a function of the application.
+    hints: tuple[str, ...] = ()
 
 
 class PinnedTool(NamedTuple):

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import httpx2
 
 from ipybox import generate_mcp_sources
-from ipybox.mcp_client.answers import ListedTool
 from ipybox.mcp_client.client import MCPClient
+from ipybox.workspace.registrations import ToolSpec
 from tests.servers import WAIT
 
 #: Where the suite expects that the client's metadata are published.
@@ -28,7 +28,7 @@ async def run(scenario: str, context: dict[str, Any], url: str) -> None:
             await client.call(name, arguments)
 
 
-def calls(context: dict[str, Any], tools: list[ListedTool]) -> list[tuple[str, dict[str, Any]]]:
+def calls(context: dict[str, Any], tools: list[ToolSpec]) -> list[tuple[str, dict[str, Any]]]:
     """The calls that the suite asks for; if it does not, one of each tool."""
     schemas = {tool.name: tool.input_schema for tool in tools}
     if "toolCalls" in context:

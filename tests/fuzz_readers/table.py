@@ -33,7 +33,6 @@ from ipybox.kernel_mgr.transfer.tar import unpack
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import http_client
 from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
 from ipybox.mcp_client.configs.servers import configured_servers
@@ -56,6 +55,7 @@ from ipybox.support.variables import EncodedVariable, decode
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.git_config import configs_with_credentials
+from ipybox.workspace.registrations import ToolSpec
 from ipybox.workspace.scan import scan
 from ipybox.workspace.trust import read_untrusted
 from ipybox.workspace.writable import WritablePlaces
@@ -645,7 +645,7 @@ READERS: dict[str, Reader] = {
         (b"data:", b"id", b"retry:", b"0", b"event:", b":", b" ", b"\n", b"\r", b"x", b"\xef\xbb\xbf"),
     ),
     "MCP tool": Reader(
-        ["mcp_apigen/render/module:_model"],
+        ["mcp_apigen/package/files:_model"],
         registered,
         (
             b",",

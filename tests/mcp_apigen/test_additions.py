@@ -6,7 +6,7 @@ from ipybox.codeact.source import MAX_FILE
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import ModuleRecord, sha256_hex
 from ipybox.mcp_apigen.package.merge import split_additions
-from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.workspace.registrations import ToolSpec
 
 GENERATED = render_package("s", {"command": "x"}, [ToolSpec("a", "Does it.", {})], "")["a.py"].encode()
 APPENDED = b"\n\nimport json\n\n\ndef run_parsed(params: Params) -> int:\n    return json.loads(run(params))\n"

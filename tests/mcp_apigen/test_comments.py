@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_apigen.render.module import ToolSpec, render_module
+from ipybox.mcp_apigen.package.files import ToolSpec, render_module
 from tests.mcp_apigen.hostile import DIRECTIVES
 from tests.mcp_apigen.test_package import LINE_LENGTH
 

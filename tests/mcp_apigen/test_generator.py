@@ -18,9 +18,9 @@ from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.swap import STALE_AFTER
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client import client
-from ipybox.mcp_client.answers import ListedTool, ToolList
+from ipybox.mcp_client.answers import ToolList
+from ipybox.workspace.registrations import UNDECLARED, ToolSpec
 from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
 
 PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}
@@ -52,8 +52,8 @@ class FakeClient:
         for act in self.meanwhile:
             act()
         tools = ToolList()
-        tools.append(ListedTool("get-a", "Gets A.", SCHEMA, SCHEMA, is_task=False))
-        tools.append(ListedTool("Run", None, SCHEMA, None, is_task=False))
+        tools.append(ToolSpec("get-a", "Gets A.", SCHEMA, SCHEMA, UNDECLARED))
+        tools.append(ToolSpec("Run", None, SCHEMA, None, UNDECLARED))
         return tools
 
 

@@ -72,7 +72,7 @@ async def test_a_tool_that_runs_only_as_a_task_is_marked(tmp_path: Path) -> None
         GOOD | {"name": "odd", "description": "Does it.", "execution": {"taskSupport": "maybe"}},
     )
     mark = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
-    assert modules.warnings()[0] == f"task, silent: {mark}"
+    assert modules.warnings() == [f"tool {name!r}: {mark}" for name in ("task", "silent")]
     package = tmp_path / "mcptools" / "srv"
     assert (package / "task.py").read_text().startswith(f'"""{mark}\n\nTrains a model."""\n')
     assert (package / "silent.py").read_text().startswith(f'"""{mark}"""\n')

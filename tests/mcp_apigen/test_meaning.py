@@ -13,8 +13,8 @@ import pytest
 from ipybox import generate_mcp_sources
 from ipybox.mcp_apigen.package.hashes import meaning_hash
 from ipybox.mcp_apigen.package.manifest import sha256_hex
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_client.client import MCPClient
+from ipybox.workspace.registrations import ToolSpec
 from tests.mcp_apigen.merge.packages import nested, write
 from tests.servers import ROOT
 

@@ -16,8 +16,8 @@ from ipybox.codeact import check
 from ipybox.mcp_apigen import ToolModules, generator
 from ipybox.mcp_apigen.package import hashes
 from ipybox.mcp_apigen.package.manifest import MANIFEST, sha256_hex
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.state import state_dir
+from ipybox.workspace.registrations import ToolSpec
 from ipybox.workspace.writable import WritablePlaces
 from tests import servers
 from tests.codeact.conftest import APPENDED, PARSER

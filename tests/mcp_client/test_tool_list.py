@@ -6,7 +6,8 @@ import pytest
 from mcp_types import ListToolsResult
 from mcp_types.methods import validate_server_result
 
-from ipybox.mcp_client.answers import ListedTool, ToolList, hidden_page
+from ipybox.mcp_client.answers import ToolList, hidden_page
+from ipybox.workspace.registrations import UNDECLARED, ToolSpec
 
 VERSIONS = ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"]
 OBJECT = {"type": "object"}
@@ -61,7 +62,7 @@ def page(*tools: Any, **parts: Any) -> dict[str, Any]:
     return {"tools": [*tools], "resultType": "complete", "cacheScope": "private", "ttlMs": 0, **parts}
 
 
-def accepted(answer: dict[str, Any], version: str) -> tuple[dict[str, ListedTool], list[str]]:
+def accepted(answer: dict[str, Any], version: str) -> tuple[dict[str, ToolSpec], list[str]]:
     """Returns what a client gets, and the remarks; fails if the SDK would refuse the page."""
     hidden = hidden_page(answer, version)
     validate_server_result("tools/list", version, hidden)
@@ -77,7 +78,7 @@ def test_a_malformed_tool_is_usable_and_hides_no_other(
 ):
     tools, remarks = accepted(page(malformed, GOOD), version)
     assert tools.keys() == {"x", "good"}
-    assert tools["good"] == ListedTool("good", "Does it.", GOOD["inputSchema"], None, is_task=False)
+    assert tools["good"] == ToolSpec("good", "Does it.", GOOD["inputSchema"], None, UNDECLARED)
     assert {name: value for name, value in tools["x"].input_schema.items() if value} == expected
     assert remarks == ([f"tool 'x': ignored malformed {', '.join(losses)}"] if losses else [])
 
@@ -94,9 +95,10 @@ def test_what_is_well_formed_in_a_malformed_tool_is_kept():
     output = {"properties": {"a": {"type": "integer"}}}
     malformed = tool(title=5, description=[], execution={"taskSupport": "required"}, outputSchema=output)
     tools, remarks = accepted(page(malformed, tool(name="y", execution={"taskSupport": "maybe"})), "2025-11-25")
-    assert tools["x"] == ListedTool("x", None, OBJECT, {"type": "object", **output}, is_task=True)
-    assert not tools["y"].is_task
-    assert remarks == ["tool 'x': ignored malformed description"]
+    mark = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
+    assert tools["x"] == ToolSpec("x", f"{mark}\n\n", OBJECT, {"type": "object", **output}, UNDECLARED)
+    assert tools["y"].description is None
+    assert remarks == [f"tool 'x': ignored malformed description; {mark}"]
 
 
 def test_the_sdk_gets_the_schemas_from_which_it_takes_headers():

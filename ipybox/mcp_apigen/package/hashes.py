@@ -15,8 +15,8 @@ from typing import Any, cast
 import pydantic
 
 from ipybox.mcp_apigen.package.manifest import sha256_hex
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, mapping, objects, strings
+from ipybox.workspace.registrations import ToolSpec
 
 _SCHEMA = {
     "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",

@@ -224,7 +224,7 @@ import rfc3987_syntax
 def test_the_host_generates_a_package_without_the_library():
     code = """
 import sys
-from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.workspace.registrations import ToolSpec
 from ipybox.mcp_apigen.package.files import render_package
 schema = {"type": "object", "properties": {"a": {"type": ["string", *range(100_000)]}}, "anyOf": [{"required": ["a"]}]}
 files = render_package("server", {"command": "x"}, [ToolSpec("tool", "", schema, schema)], "seal")

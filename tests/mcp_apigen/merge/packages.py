@@ -7,8 +7,7 @@ from typing import Any
 from ipybox.mcp_apigen import ToolModules
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
-from ipybox.mcp_apigen.render.module import ToolSpec
-from ipybox.workspace.registrations import locked_registration, record_file
+from ipybox.workspace.registrations import ToolSpec, locked_registration, record_file
 
 PARSER = """
 

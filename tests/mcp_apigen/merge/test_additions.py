@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ipybox.mcp_apigen.package.manifest import MANIFEST
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.state import state_dir
+from ipybox.workspace.registrations import ToolSpec
 from tests.mcp_apigen.merge.packages import PARSER, append, edit, rendered, spec, state, texts, write
 
 

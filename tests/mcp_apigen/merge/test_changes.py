@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_apigen.render.module import ToolSpec
+from ipybox.workspace.registrations import ToolSpec
 from tests.mcp_apigen.merge.packages import nested, rendered, spec, state, write
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from ipybox.mcp_apigen import ToolModules, generator
 from ipybox.mcp_apigen.package.hashes import inputs_hash
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.safe_directory import Directory
+from ipybox.workspace.registrations import ToolSpec
 from tests.mcp_apigen.merge.packages import PARSER, append, edit, nested, rendered, spec, texts, write
 
 

@@ -11,8 +11,8 @@ import pytest
 from ipybox.codeact.source import MAX_TOTAL
 from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.manifest import MANIFEST, MAX_BYTES, Manifest
-from ipybox.mcp_apigen.render.module import ToolSpec
 from ipybox.support.state import state_dir
+from ipybox.workspace.registrations import ToolSpec
 from tests.mcp_apigen.merge.packages import PARSER, Plant, append, rendered, spec, texts, write
 
 
