@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from ipybox.remote.node.service import serve
+from ipybox.remote.node import serve
 from ipybox.support.signals import reset_signals
 
 

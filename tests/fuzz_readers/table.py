@@ -39,7 +39,7 @@ from ipybox.mcp_client.configs.servers import configured_servers
 from ipybox.mcp_client.messages import read_answer, validated
 from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
-from ipybox.remote.wire import exchange
+from ipybox.remote.wire import protocol as node_protocol
 from ipybox.remote.wire.protocol import Ready
 from ipybox.sandbox import git_exclude
 from ipybox.sandbox.denials import explain_denials
@@ -702,10 +702,10 @@ READERS: dict[str, Reader] = {
         ),
     ),
     "message of a node": Reader(
-        ["remote/wire/exchange:_parsed"],
-        lambda data: exchange._parsed(data, Ready),  # pyright: ignore[reportPrivateUsage]
+        ["remote/wire/protocol:_parsed"],
+        lambda data: node_protocol._parsed(data, Ready),  # pyright: ignore[reportPrivateUsage]
         JSON,
-        errors=(*Reader.errors, exchange.InvalidMessageError, exchange.RefusedError),
+        errors=(*Reader.errors, node_protocol.InvalidMessageError, node_protocol.RefusedError),
     ),
     "line of an MCP client": Reader(
         ["mcp_server/stdio", "docker/refusal:request_id"],

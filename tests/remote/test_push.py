@@ -17,11 +17,10 @@ from ipybox.kernel_mgr.transfer.file_transfer import uploads_to
 from ipybox.remote.application import push
 from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.push import Push
-from ipybox.remote.node.files import NodeFiles, NodeWorkspace
-from ipybox.remote.wire import exchange
+from ipybox.remote.node import NodeFiles, NodeWorkspace
+from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.exchange import Exchange, answer
-from ipybox.remote.wire.protocol import PREAMBLE, Content, Message, versions
+from ipybox.remote.wire.protocol import PREAMBLE, Content, Exchange, Message, answer, versions
 from ipybox.remote.wire.stream import Stream
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 
@@ -180,7 +179,7 @@ async def test_many_and_large_files_go_in_parts(ends: Ends, packed: list[list[st
         ["6", "7"],
     ]
     assert len(found(ends.there)) == len(sizes)
-    monkeypatch.setattr(push, "MAX_REMOVED", 3)
+    monkeypatch.setattr(protocol, "MAX_REMOVED", 3)
     for n in range(8):
         (ends.here / f"gentools/{n}").unlink()
     await ends.push.send()
@@ -250,7 +249,7 @@ async def test_deletion_follows_no_link_of_code(ends: Ends, tmp_path: Path):
 
 
 async def test_file_that_is_too_large_is_named_and_the_others_arrive(ends: Ends, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(push, "MAX_PUSHED", 100)
+    monkeypatch.setattr(protocol, "MAX_PUSHED", 100)
     put(ends.here, {"mcptools/a.py": "x" * 100, "gentools/big": "x" * 101, "gentools/small": "x"})
     expected = (
         "Not sent to the node that runs code: gentools/big (its size is 101 bytes; the limit per file is 100 bytes)."
@@ -301,7 +300,7 @@ async def test_installed_packages_go_to_a_node_of_the_same_platform(ends: Ends, 
     assert [len(part) for part in packed] == [3]
     assert (ends.there / ".ipybox/packages/tidy/.env").read_text() == "y"
     other = ends.new_push("it has another Python")
-    assert await other.send() == ["Installed packages are not on the node (tidy): it has another Python."]
+    assert await other.send() == ["Installed packages are not on the node: it has another Python."]
     assert await other.send() == []
     package.rename(ends.here / "old")
     put(package, {"neat/__init__.py": "x"})
@@ -323,7 +322,7 @@ async def test_files_and_directories_of_the_node_are_read(ends: Ends):
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "endless": (b"x" * (exchange.MAX_MESSAGE_BYTES + (1 << 20)), "a message larger than"),
+    "endless": (b"x" * (protocol.MAX_MESSAGE_BYTES + (1 << 20)), "a message larger than"),
     "no-json": (b"junk\n", "an invalid message"),
     "unknown": (b'{"size": 0, "then": 1}\n', "an invalid message"),
     "huge": (

@@ -22,8 +22,7 @@ from ipybox.remote.application.link import NodeLink
 from ipybox.remote.application.process import EngineProcess
 from ipybox.remote.application.settings import Engine
 from ipybox.remote.wire import protocol
-from ipybox.remote.wire.exchange import Exchange, InvalidMessageError, RefusedError
-from ipybox.remote.wire.protocol import Cell, Exceeded, Explain, Explained, Ready, Start, platform_name
+from ipybox.remote.wire.protocol import Exceeded, Exchange, InvalidMessageError, Ready, RefusedError
 from ipybox.remote.wire.stream import StreamClosedError
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.endpoint import Endpoint
@@ -183,17 +182,17 @@ class EngineGateway(Gateway):
             measuring.cancel()
 
     async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
-        """Returns explanations of denials. Asks the node only if the text may report a denial."""
-        if self._link is None or not self.running:
-            return []
+        """Asks the node for explanations if the end of the text may report a denial."""
         from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
 
         tail = text[-INSPECTED - 1 :]
-        limits = self._setup.limits
-        of_limit = (limits.memory is not None or limits.default_memory) and "MemoryError" in text
-        if of_limit or (self._setup.sandbox is not None and may_report(tail)):
-            text = f"{tail}\nMemoryError" if of_limit else tail
-            return await self._explained(self._link, Explain(text=text, tool_texts=list(error_lines(tool_texts))))
+        if self._link is None or not self.running or not (may_report(tail) or "MemoryError" in tail):
+            return []
+        question = protocol.Explain(text=tail, tool_texts=list(error_lines(tool_texts)))
+        with contextlib.suppress(TimeoutError, StreamClosedError, InvalidMessageError, RefusedError):
+            async with asyncio.timeout(EXPLAIN_TIMEOUT):
+                answer, _ = await self._link.ask(protocol.EXPLAIN, question, protocol.Explained)
+                return [printable(line) for line in answer.lines]
         return []
 
     async def push_files(self) -> list[str]:
@@ -261,7 +260,7 @@ class EngineGateway(Gateway):
     async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
         from ipybox.remote.application.push import Push
 
-        here, there, other = platform_name(), printable(node.platform), None
+        here, there, other = protocol.platform_name(), printable(node.platform), None
         if here != there:
             other = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
         self._push = Push(self._workspace, link, settings=self._setup.sandbox, other_platform=other)
@@ -272,7 +271,7 @@ class EngineGateway(Gateway):
         try:
             async with asyncio.timeout(START_TIMEOUT):
                 exchange = link.request(protocol.START)
-                await exchange.send(Start(workspace=str(self._workspace), proof=proof, setup=self._setup))
+                await exchange.send(protocol.Start(workspace=str(self._workspace), proof=proof, setup=self._setup))
                 ready, _ = await exchange.receive(Ready)
                 return exchange, ready
         except RefusedError as exc:
@@ -311,15 +310,8 @@ class EngineGateway(Gateway):
 
     async def _measure(self, link: NodeLink, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> None:
         with contextlib.suppress(StreamClosedError, InvalidMessageError, RefusedError):
-            exceeded, _ = await link.ask(protocol.CELL, Cell(kernel=kernel_id), Exceeded)
+            exceeded, _ = await link.ask(protocol.CELL, protocol.Cell(kernel=kernel_id), Exceeded)
             on_cpu_exceeded(printable(exceeded.message))
-
-    async def _explained(self, link: NodeLink, question: Explain) -> list[str]:
-        with contextlib.suppress(TimeoutError, StreamClosedError, InvalidMessageError, RefusedError):
-            async with asyncio.timeout(EXPLAIN_TIMEOUT):
-                answer, _ = await link.ask(protocol.EXPLAIN, question, Explained)
-                return [printable(line) for line in answer.lines]
-        return []
 
     async def _receive_exceeded(self, exchange: Exchange, link: NodeLink) -> None:
         with contextlib.suppress(StreamClosedError):

@@ -12,21 +12,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.exchange import Exchange, InvalidMessageError
-from ipybox.remote.wire.protocol import (
-    GATEWAY,
-    MAX_NOISE,
-    MAX_PREAMBLE,
-    NODE_LOST_AFTER,
-    PING_INTERVAL,
-    PREAMBLE,
-    SPARE_TOOL_STREAMS,
-    TOOLS,
-    Message,
-    Versions,
-    versions,
-)
+from ipybox.remote.wire.protocol import Exchange, InvalidMessageError, Message, Versions, versions
 from ipybox.remote.wire.stream import Stream, StreamClosedError, tunnel
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
@@ -36,7 +24,7 @@ from ipybox.support.tasks import TaskSet
 logger = logging.getLogger(__name__)
 
 #: Concurrent connections from kernels to the tool server, including the spare streams.
-MAX_TOOL_CONNECTIONS = 256 + SPARE_TOOL_STREAMS
+MAX_TOOL_CONNECTIONS = 256 + protocol.SPARE_TOOL_STREAMS
 
 Expected = TypeVar("Expected", bound=Message)
 
@@ -70,7 +58,7 @@ class NodeLink:
     @property
     def noise(self) -> str:
         """The end of the output before the node's first line, for messages."""
-        before = self._noise.partition(PREAMBLE)[0]
+        before = self._noise.partition(protocol.PREAMBLE)[0]
         return printable(before[-500:].decode(errors="replace"), lines=True).strip()
 
     async def open(self, read_fd: int, write_fd: int) -> None:
@@ -97,13 +85,13 @@ class NodeLink:
     def start(self) -> None:
         """Starts pinging a node that has greeted, and offering it connections to the tool server."""
         self._tasks.start(self._ping())
-        for _ in range(SPARE_TOOL_STREAMS):
+        for _ in range(protocol.SPARE_TOOL_STREAMS):
             self._tasks.start(self._offer_tools())
 
     def connect(self) -> socket.socket:
         """Returns a new connection to the gateway's HTTP server; raises a GatewayError if the link is closed."""
         try:
-            stream = self._connection.request(GATEWAY)
+            stream = self._connection.request(protocol.GATEWAY)
         except StreamClosedError:
             raise GatewayError("the node is not connected") from None
         ours, theirs = _pair()
@@ -137,13 +125,13 @@ class NodeLink:
     def _greet(self, data: bytes) -> bytes | None:
         """Looks for the node's first line, and returns what follows it; None if the line is incomplete."""
         self._noise += data
-        start = self._noise.find(PREAMBLE)
+        start = self._noise.find(protocol.PREAMBLE)
         end = self._noise.find(b"\n", start) if start >= 0 else -1
         if end < 0:
-            if len(self._noise) > (MAX_NOISE if start < 0 else start + MAX_PREAMBLE):
+            if len(self._noise) > (protocol.MAX_NOISE if start < 0 else start + protocol.MAX_PREAMBLE):
                 self.fail("its output does not come from `python -m ipybox.node`")
             return None
-        line, rest = bytes(self._noise[start + len(PREAMBLE) : end]), bytes(self._noise[end + 1 :])
+        line, rest = bytes(self._noise[start + len(protocol.PREAMBLE) : end]), bytes(self._noise[end + 1 :])
         try:
             node = Versions.model_validate_json(line)
         except ValidationError:
@@ -165,9 +153,9 @@ class NodeLink:
         loop = asyncio.get_running_loop()
         while True:
             self._connection.ping()
-            await asyncio.sleep(PING_INTERVAL)
-            if loop.time() - self._connection.last_received > NODE_LOST_AFTER:
-                self.fail(f"the node has not responded for {NODE_LOST_AFTER:g} s")
+            await asyncio.sleep(protocol.PING_INTERVAL)
+            if loop.time() - self._connection.last_received > protocol.NODE_LOST_AFTER:
+                self.fail(f"the node has not responded for {protocol.NODE_LOST_AFTER:g} s")
                 return
 
     async def _offer_tools(self) -> None:
@@ -175,7 +163,7 @@ class NodeLink:
         while True:
             await self._tool_connections.acquire()  # until the connection ends
             try:
-                stream = self._connection.request(TOOLS)
+                stream = self._connection.request(protocol.TOOLS)
                 await stream.accepted()
             except StreamClosedError:
                 return

@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
@@ -20,18 +19,8 @@ from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, ope
 from ipybox.kernel_mgr.transfer.paths import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack
 from ipybox.remote.application.link import Expected, NodeLink
-from ipybox.remote.wire.exchange import InvalidMessageError, RefusedError
-from ipybox.remote.wire.protocol import (
-    MAX_PUSHED,
-    MAX_READ,
-    MAX_REMOVED,
-    PUT,
-    READ,
-    Content,
-    Message,
-    Put,
-    Read,
-)
+from ipybox.remote.wire import protocol
+from ipybox.remote.wire.protocol import Content, InvalidMessageError, Message, Put, Read, RefusedError
 from ipybox.remote.wire.stream import StreamClosedError
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
@@ -54,9 +43,6 @@ PART_FILES: Final = 1000
 #: Seconds for the node to answer, plus one for each `SLOWEST` bytes of content.
 ANSWER_TIMEOUT: Final = 60.0
 SLOWEST: Final = 1 << 20
-
-#: Maximum number of installed packages named in a notice.
-MAX_NAMES: Final = 5
 
 _NOT_SENT = "Not sent to the node that runs code"
 
@@ -98,7 +84,7 @@ class Push:
     async def read(self, path: str) -> Download:
         """See `Gateway.read_file`."""
         try:
-            answer, data = await self._ask(READ, Read(path=path), Content, limit=MAX_READ)
+            answer, data = await self._ask(protocol.READ, Read(path=path), Content, limit=protocol.MAX_READ)
         except InvalidMessageError as exc:
             raise OSError(f"can't read the file on the node: it sent {exc}") from None
         except (StreamClosedError, TimeoutError) as exc:
@@ -119,8 +105,7 @@ class Push:
         except OSError:
             return []
         if self._other_platform is not None:
-            names = await asyncio.to_thread(_distributions, directory)
-            return [f"Installed packages are not on the node ({names}): {self._other_platform}."] if names else []
+            return [f"Installed packages are not on the node: {self._other_platform}."]
         if seen == self._packages:
             return []
         notices = await self._try(directory.relative_to(self._workspace).as_posix(), lambda _: None)
@@ -152,13 +137,13 @@ class Push:
         sent = self._sent.setdefault(root, {})
         found, changed = await asyncio.to_thread(self._scan, root, sent, refused, transfer)
         gone = [path for path in sent if path not in found]
-        for at in range(0, len(gone), MAX_REMOVED):
-            removed = gone[at : at + MAX_REMOVED]
-            await self._ask(PUT, Put(removed=removed), Message)
+        for at in range(0, len(gone), protocol.MAX_REMOVED):
+            removed = gone[at : at + protocol.MAX_REMOVED]
+            await self._ask(protocol.PUT, Put(removed=removed), Message)
             for path in removed:
                 del sent[path]
         for part in _parts(changed, found):
-            await self._ask(PUT, Put(), Message, await asyncio.to_thread(self._packed, part))
+            await self._ask(protocol.PUT, Put(), Message, await asyncio.to_thread(self._packed, part))
             sent |= {path: found[path] for path in part}
 
     def _scan(
@@ -173,8 +158,8 @@ class Push:
         def known(names: _Names, status: os.stat_result) -> bool:
             if CACHE in names:
                 return True
-            if status.st_size > MAX_PUSHED:
-                size, limit = format_bytes(status.st_size), format_bytes(MAX_PUSHED)
+            if status.st_size > protocol.MAX_PUSHED:
+                size, limit = format_bytes(status.st_size), format_bytes(protocol.MAX_PUSHED)
                 transfer.omit(names, f"its size is {size}; the limit per file is {limit}")
                 return True
             path = "/".join(names)
@@ -194,7 +179,7 @@ class Push:
     def _packed(self, paths: Sequence[str]) -> bytes:
         with open_directory(self._workspace, create=False) as workspace:
             items = open_items(workspace, (tuple(path.split("/")) for path in paths))
-            return pack(items, Transfer(MAX_PUSHED + PART))
+            return pack(items, Transfer(protocol.MAX_PUSHED + PART))
 
     async def _ask(
         self, path: str, request: Message, expected: type[Expected], content: bytes = b"", limit: int = 0
@@ -225,9 +210,3 @@ def _parts(paths: Sequence[str], found: dict[str, _Status]) -> Iterator[list[str
 def _status(status: os.stat_result) -> _Status:
     mode = bool(status.st_mode & stat.S_IXUSR)
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, mode
-
-
-def _distributions(directory: Path) -> str:
-    names = sorted(found.name for found in distributions(path=[str(directory)]))
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"{', '.join(names[:MAX_NAMES])}{more}"

@@ -1,41 +1,38 @@
 """The node's end: runs a kernel gateway, with its sandbox and limits, for an application connected by two pipes.
 
 `serve` owns the gateway and its kernels, and stops them all before it returns. It returns when the application
-disconnects or is silent for too long, when the gateway exits, or on a signal.
+disconnects or is silent for too long, when the gateway exits, or on a signal. If the node doesn't share the
+application's workspace, it has one of its own, which code in the kernels can write.
 """
 
 import asyncio
 import os
 import signal
 import socket
+import stat
+import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ipybox.kernel_mgr.server import KernelGateway
+from ipybox.kernel_mgr.transfer.file_transfer import TAR, FileTransfer
+from ipybox.kernel_mgr.transfer.files import Transfer, remove_file, write_tree
+from ipybox.kernel_mgr.transfer.tar import unpack
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.exchange import Exchange, InvalidMessageError, answer
-from ipybox.remote.wire.protocol import (
-    APPLICATION_LOST_AFTER,
-    PREAMBLE,
-    Cell,
-    Exceeded,
-    Explain,
-    Explained,
-    Ready,
-    Start,
-    platform_name,
-    versions,
-)
+from ipybox.remote.wire.protocol import Exceeded, Exchange, InvalidMessageError
 from ipybox.remote.wire.stream import Stream, StreamClosedError, tunnel
+from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.names import STATE_DIR
+from ipybox.support.safe_directory import open_directory
+from ipybox.support.scratch import create_locked, remove_tree, remove_unused
+from ipybox.support.state import make_ipybox_dir
 from ipybox.support.tasks import TaskSet
 
-if TYPE_CHECKING:
-    from ipybox.remote.node.files import NodeFiles, NodeWorkspace
+#: Maximum characters of a message about an omitted file.
+MAX_OMITTED = 4000
 
 #: Tool connections from kernels that can wait for a stream from the application.
 MAX_WAITING = 256
@@ -55,11 +52,74 @@ async def serve(read_fd: int, write_fd: int) -> None:
         loop.add_signal_handler(number, node.ended.set)
     try:
         await node.connection.open(read_fd, write_fd)
-        node.connection.write_raw(PREAMBLE + versions().model_dump_json().encode() + b"\n")
+        node.connection.write_raw(protocol.PREAMBLE + protocol.versions().model_dump_json().encode() + b"\n")
         node.connection.start()
         await node.until_end()
     finally:
         await node.stop()
+
+
+class NodeWorkspace:
+    """A new private directory below `TMPDIR` for the application's files, until `remove`.
+
+    Also removes the directories that the user's killed nodes left behind. If another user owns the common parent
+    directory, they can't be found.
+    """
+
+    def __init__(self) -> None:
+        root = Path(tempfile.gettempdir(), f"ipybox-nodes-{os.getuid()}").absolute()
+        with suppress(FileExistsError):
+            root.mkdir(mode=0o700)
+        self._own_root: Path | None = None
+        if _is_private(root):
+            remove_unused(root)
+        else:
+            root = self._own_root = Path(tempfile.mkdtemp(prefix="ipybox-node-"))
+        self.path = root.resolve() / os.urandom(4).hex()
+        self._lock = create_locked(self.path)
+        make_ipybox_dir(self.path)
+
+    def remove(self) -> None:
+        """Removes the directory and its contents."""
+        remove_tree(self.path)
+        if self._own_root is not None:
+            remove_tree(self._own_root)
+        os.close(self._lock)
+
+
+class NodeFiles:
+    """Answers the application's requests to write and read files in a workspace."""
+
+    def __init__(self, workspace: Path, settings: SandboxSettings | None):
+        self._workspace = workspace
+        self._transfer = FileTransfer(workspace, settings=lambda: settings)
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answers one request, `PUT` or `READ`."""
+        if exchange.stream.path == protocol.PUT:
+            put, packed = await exchange.receive(protocol.Put, protocol.MAX_PUT)
+            await asyncio.to_thread(self._put, put, packed)
+            await exchange.send(protocol.Message())
+        else:
+            read, _ = await exchange.receive(protocol.Read)
+            download = await asyncio.to_thread(self._transfer.download, read.path)
+            omitted = [each[:MAX_OMITTED] for each in download.transferred.omitted]
+            content = protocol.Content(tar=download.mime_type == TAR, executable=download.executable, omitted=omitted)
+            await exchange.send(content, download.data)
+
+    def _put(self, put: protocol.Put, packed: bytes) -> None:
+        try:
+            with open_directory(self._workspace, create=False) as workspace:
+                for path in put.removed:
+                    remove_file(workspace, tuple(path.split("/")))
+                if packed:
+                    # No rules here: the application sends only files that code may read.
+                    transfer = Transfer(protocol.MAX_PUT)
+                    write_tree(workspace, unpack(packed, transfer, lambda _: None), transfer)
+        except OSError as exc:
+            if exc.strerror is None:
+                raise
+            raise OSError(exc.strerror) from exc  # omits the file's name: it is temporary and random
 
 
 class _Gateway(KernelGateway):
@@ -90,7 +150,7 @@ class _Node:
     async def until_end(self) -> None:
         """Waits until the application disconnects or goes silent, the gateway exits, or a signal arrives."""
         loop = asyncio.get_running_loop()
-        while (left := self.connection.last_received + APPLICATION_LOST_AFTER - loop.time()) > 0:
+        while (left := self.connection.last_received + protocol.APPLICATION_LOST_AFTER - loop.time()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self.ended.wait()
@@ -139,7 +199,7 @@ class _Node:
     async def _serve(self, stream: Stream, handler: Callable[[Exchange], Awaitable[None]]) -> None:
         """Handles a request, and stops the node if the request is invalid."""
         try:
-            await answer(stream, handler)
+            await protocol.answer(stream, handler)
         except InvalidMessageError:
             self.ended.set()
 
@@ -156,19 +216,17 @@ class _Node:
             stream.accept()
             self._tasks.start(tunnel(stream, sock))
 
-    def _find_workspace(self, start: Start) -> Path:
+    def _find_workspace(self, start: protocol.Start) -> Path:
         workspace = Path(start.workspace)
         with suppress(OSError):
             if (workspace / STATE_DIR / start.proof).is_file():
                 return workspace
-        from ipybox.remote.node.files import NodeFiles, NodeWorkspace
-
         self._workspace = NodeWorkspace()
         self._files = NodeFiles(self._workspace.path, start.setup.sandbox)
         return self._workspace.path
 
     async def _start(self, exchange: Exchange) -> None:
-        start, _ = await exchange.receive(Start)
+        start, _ = await exchange.receive(protocol.Start)
         workspace = await asyncio.to_thread(self._find_workspace, start)
         gateway = self._gateway = _Gateway(
             port=None, working_dir=workspace, setup=start.setup, on_tool_connection=self._accept_tool_connection
@@ -178,11 +236,11 @@ class _Node:
         self._tasks.start(self._watch_gateway(gateway))
         job = os.environ.get(JOB_VARIABLE, "")
         await exchange.send(
-            Ready(
+            protocol.Ready(
                 node=socket.gethostname(),
                 job=job if job.isdecimal() else "",
                 shared=self._files is None,
-                platform=platform_name(),
+                platform=protocol.platform_name(),
                 notices=list(gateway.notices),
             )
         )
@@ -192,7 +250,7 @@ class _Node:
     async def _measure_cell(self, exchange: Exchange) -> None:
         """Measures a cell until the application ends the request, and reports if the cell exceeds its CPU time."""
         assert self._gateway is not None
-        cell, _ = await exchange.receive(Cell)
+        cell, _ = await exchange.receive(protocol.Cell)
         with self._gateway.measure_cell(cell.kernel, lambda message: self._report_cpu(exchange, message)):
             while await exchange.stream.receive():
                 pass
@@ -206,9 +264,14 @@ class _Node:
 
     async def _explain(self, exchange: Exchange) -> None:
         assert self._gateway is not None
-        question, _ = await exchange.receive(Explain)
-        await exchange.send(Explained(lines=await self._gateway.explain(question.text, question.tool_texts)))
+        question, _ = await exchange.receive(protocol.Explain)
+        await exchange.send(protocol.Explained(lines=await self._gateway.explain(question.text, question.tool_texts)))
 
     async def _watch_gateway(self, gateway: KernelGateway) -> None:
         await gateway.join()
         self.ended.set()
+
+
+def _is_private(directory: Path) -> bool:
+    status = directory.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
