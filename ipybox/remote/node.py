@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ipybox.kernel_mgr.server import KernelGateway
-from ipybox.kernel_mgr.transfer.file_transfer import TAR, FileTransfer
+from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.kernel_mgr.transfer.files import Transfer, remove_file, write_tree
 from ipybox.kernel_mgr.transfer.tar import unpack
 from ipybox.remote.wire import protocol
@@ -104,7 +104,8 @@ class NodeFiles:
             read, _ = await exchange.receive(protocol.Read)
             download = await asyncio.to_thread(self._transfer.download, read.path)
             omitted = [each[:MAX_OMITTED] for each in download.transferred.omitted]
-            content = protocol.Content(tar=download.mime_type == TAR, executable=download.executable, omitted=omitted)
+            executable = bool(download.executable)
+            content = protocol.Content(tar=download.is_directory, executable=executable, omitted=omitted)
             await exchange.send(content, download.data)
 
     def _put(self, put: protocol.Put, packed: bytes) -> None:

@@ -3,8 +3,8 @@
 import io
 import mimetypes
 import stat
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from os.path import abspath
@@ -16,15 +16,12 @@ from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath, Tr
 from ipybox.kernel_mgr.transfer.tar import pack, unpack
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.printable import printable
-from ipybox.support.safe_directory import open_directory
+from ipybox.support.safe_directory import Directory, open_directory
 
 TAR = "application/x-tar"
 
 #: Maximum entries of an uploaded directory to record one by one; with more, only the directory is recorded.
 MAX_NAMED_UPLOADS = 100
-
-#: What is transferred: one file, or the entries of a directory.
-Source = Item | Iterable[Item]
 
 
 @dataclass(frozen=True)
@@ -47,25 +44,42 @@ class TransferReport:
 
 @dataclass(frozen=True)
 class Download:
-    """A downloaded file or directory.
+    """A file or directory that was read.
 
     Attributes:
         data: The content of the file, or the tar of the directory.
-        mime_type: Its type, guessed from its name.
         transferred: Its path and size.
-        executable: Whether the owner of the file can execute it.
+        executable: Whether the owner of the file can execute it; None to keep the mode of the file that it replaces.
     """
 
     data: bytes
-    mime_type: str
     transferred: TransferReport
-    executable: bool = False
+    is_directory: bool = False
+    executable: bool | None = False
+
+    @property
+    def mime_type(self) -> str:
+        """The type of the data, guessed from the name without this machine's own tables: the same everywhere."""
+        guessed, packed = mimetypes.MimeTypes().guess_type(self.transferred.path.name)
+        return TAR if self.is_directory else guessed if guessed and not packed else "application/octet-stream"
 
 
 @cache
 def uploads_to(workspace: Path) -> dict[Path, None]:
     """Returns the paths that this process has uploaded to a workspace, oldest first, for nodes that don't share it."""
     return {}
+
+
+@contextmanager
+def _readable_os_errors() -> Generator[None]:
+    """Turns operating system errors into sentences that name the file."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.strerror is None:
+            raise  # it is such a sentence already
+        where = "" if exc.filename is None else f"{printable(str(exc.filename))}: "
+        raise type(exc)(f"{where}{exc.strerror}") from exc
 
 
 class FileTransfer:
@@ -94,6 +108,7 @@ class FileTransfer:
         self.max_bytes = max_bytes
         self._uploads = uploads_to(self._places.workspace)
 
+    @_readable_os_errors()
     def upload(self, path: str | Path, content: bytes, kind: Literal["file", "tar"] = "file") -> TransferReport:
         """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays.
 
@@ -101,11 +116,9 @@ class FileTransfer:
             OSError: If it can't be written there; the message says why.
             ValueError: If it is too large, or is not a valid tar.
         """
-        transfer = Transfer(self.max_bytes)
-        with _readable_os_errors():
-            transfer.check_size(len(content), path if kind == "file" else "the tar")
-            place = self._writable(path)
-            return self._write(place, self._content(content, kind == "tar", None, place, transfer), transfer)
+        Transfer(self.max_bytes).check_size(len(content), path if kind == "file" else "the tar")
+        place = self._writable(path)
+        return self._write(place, Download(content, TransferReport(place.path, 0, 0), kind == "tar", None))
 
     def download(self, path: str | Path) -> Download:
         """Returns the content of a file, or a directory as tar.
@@ -114,24 +127,14 @@ class FileTransfer:
             OSError: If it can't be read; the message says why.
             ValueError: If it is too large.
         """
-        transfer = Transfer(self.max_bytes)
         place = self.readable(path)
-        executable = False
-        with _readable_os_errors(), _source(place, transfer, _below(place, self._rules.download_denial)) as source:
-            if isinstance(source, Item):
-                data, executable = b"".join(transfer.chunks(source)), bool(source.executable)
-                kind = mime_type(place.path.name)
-            else:
-                data, kind = pack(source, transfer), TAR
-        return Download(data, kind, _result(place.path, transfer), executable)
+        return self._read(place, _below(place, self._rules.download_denial))
 
+    @_readable_os_errors()
     def copy_in(self, source: Path, destination: str | Path) -> TransferReport:
         """Copies a file or directory from the host to the workspace, replacing existing files, like `upload`."""
-        transfer = Transfer(self.max_bytes)
-        with _readable_os_errors():
-            place = self._writable(destination)
-            with _source(trusted_path(source), transfer, _below(place, self._rules.upload_denial)) as found:
-                return self._write(place, found, transfer)
+        place = self._writable(destination)
+        return self._write(place, self._read(trusted_path(source), _below(place, self._rules.upload_denial)))
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
         """Copies a file or directory from the workspace to the host, replacing existing files.
@@ -140,26 +143,22 @@ class FileTransfer:
             OSError: If it can't be read or written; the message says why.
             ValueError: If it is too large.
         """
-        transfer = Transfer(self.max_bytes)
-        place = self.readable(source)
-        with _readable_os_errors(), _source(place, transfer, _below(place, self._rules.download_denial)) as found:
-            return self._write_to_host(destination, found, transfer)
+        return self.store(self.download(source), destination, lambda _: None)
 
-    def store(self, download: Download, destination: Path) -> TransferReport:
-        """Writes a file or directory from another machine to the host, replacing existing files.
+    @_readable_os_errors()
+    def store(self, download: Download, destination: Path, refused: Refused | None = None) -> TransferReport:
+        """Writes a file or directory to the host, replacing existing files.
 
-        That machine is not trusted, so protected names are omitted.
+        By default, it comes from another machine, which is not trusted, so protected names are omitted.
 
         Raises:
             OSError: If it can't be written; the message says why.
             ValueError: If it is too large, or is not a valid tar.
         """
-        transfer = Transfer(self.max_bytes)
-        root = AllowedPath(self._places.workspace, (0, 0), ())
-        with _readable_os_errors():
-            content = self._content(download.data, download.mime_type == TAR, download.executable, root, transfer)
-            report = self._write_to_host(destination, content, transfer)
-        return replace(report, omitted=(*download.transferred.omitted, *report.omitted))
+        path, workspace = Path(abspath(destination)), self._places.workspace
+        refused = refused or _below(AllowedPath(workspace, (0, 0), ()), self._rules.upload_denial)
+        opening = open_directory(path if download.is_directory else path.parent, untrusted_root=workspace)
+        return self._put(opening, path, download, refused)[0]
 
     def readable(self, path: str | Path) -> AllowedPath:
         """Returns a path in an allowed directory that may be downloaded.
@@ -182,78 +181,50 @@ class FileTransfer:
             raise PermissionError(f"{printable(place.path)} can't be uploaded: {reason}")
         return place
 
-    def _content(
-        self, data: bytes, is_tar: bool, executable: bool | None, place: AllowedPath, transfer: Transfer
-    ) -> Source:
-        """Returns a file with this content, or the entries of this tar that may be written to `place`."""
-        if is_tar:
-            return unpack(data, transfer, _below(place, self._rules.upload_denial))
-        return Item(("",), io.BytesIO(data), executable)
+    @_readable_os_errors()
+    def _read(self, place: AllowedPath, refused: Refused) -> Download:
+        transfer = Transfer(self.max_bytes)
+        with ExitStack() as stack:
+            if place.names:
+                parent = stack.enter_context(place.parent.open())
+                if not stat.S_ISDIR(parent.stat(name := place.names[-1]).st_mode):
+                    file, state = stack.enter_context(open_file(parent, name))
+                    transfer.check_size(state.st_size, place.path)
+                    data = b"".join(transfer.chunks(Item((name,), file)))
+                    return Download(data, _report(place.path, transfer), executable=bool(state.st_mode & stat.S_IXUSR))
+            data = pack(walk(stack.enter_context(place.open()), transfer, refused), transfer)
+            return Download(data, _report(place.path, transfer), is_directory=True)
 
-    def _write(self, place: AllowedPath, source: Source, transfer: Transfer) -> TransferReport:
-        if isinstance(source, Item):
-            if not place.names:
-                raise IsADirectoryError(f"{printable(place.path)} is a directory, not a file: nothing was changed")
-            with place.parent.open(create=True) as directory:
-                replaced = write_file(directory, replace(source, names=place.names[-1:]), transfer)
-            self._uploads[place.path] = None
-            return _result(place.path, transfer, replaced)
-        with place.open(create=True) as directory:
-            names = [*write_tree(directory, source, transfer)]
+    def _write(self, place: AllowedPath, content: Download) -> TransferReport:
+        if not place.names and not content.is_directory:
+            raise IsADirectoryError(f"{printable(place.path)} is a directory, not a file: nothing was changed")
+        opening = (place if content.is_directory else place.parent).open(create=True)
+        report, names = self._put(opening, place.path, content, _below(place, self._rules.upload_denial))
         for name in [""] if place.names and len(names) > MAX_NAMED_UPLOADS else names:
             self._uploads[place.path / name] = None
-        return _result(place.path, transfer)
+        return report
 
-    def _write_to_host(self, destination: Path, source: Source, transfer: Transfer) -> TransferReport:
-        path, replaced = Path(abspath(destination)), False
-        if isinstance(source, Item):
-            with open_directory(path.parent, untrusted_root=self._places.workspace) as directory:
-                replaced = write_file(directory, replace(source, names=(path.name,)), transfer)
+    def _put(
+        self, opening: AbstractContextManager[Directory], path: Path, content: Download, refused: Refused
+    ) -> tuple[TransferReport, Collection[str]]:
+        """Writes content into a directory; returns a report, and the names that were written in `path`."""
+        transfer, replaced = Transfer(self.max_bytes), False
+        names: Collection[str] = [""]
+        if content.is_directory:
+            items = unpack(content.data, transfer, refused)  # before anything is created
+            with opening as directory:
+                names = write_tree(directory, items, transfer).keys()
         else:
-            with open_directory(path, untrusted_root=self._places.workspace) as directory:
-                write_tree(directory, source, transfer)
-        return _result(path, transfer, replaced)
-
-
-def mime_type(path: str) -> str:
-    """Returns a file's type by its name, ignoring the machine's own tables: the result is the same everywhere."""
-    guessed, packed = mimetypes.MimeTypes().guess_type(path)
-    return guessed if guessed and not packed else "application/octet-stream"
+            item = Item((path.name,), io.BytesIO(content.data), content.executable)
+            with opening as directory:
+                replaced = write_file(directory, item, transfer)
+        report = _report(path, transfer, replaced)
+        return replace(report, omitted=(*content.transferred.omitted, *report.omitted)), names
 
 
 def _below(place: AllowedPath, denial: Callable[[Path], str | None]) -> Refused:
     return lambda names: denial(place.path.joinpath(*names))
 
 
-@contextmanager
-def _source(place: AllowedPath, transfer: Transfer, refused: Refused) -> Generator[Source]:
-    """Opens the source of a transfer, a file or a directory."""
-    if not place.names:
-        with place.open() as directory:
-            yield walk(directory, transfer, refused)
-        return
-    name = place.names[-1]
-    with place.parent.open() as parent:
-        if stat.S_ISDIR(parent.stat(name).st_mode):
-            with parent.open(name) as directory:
-                yield walk(directory, transfer, refused)
-            return
-        with open_file(parent, name) as (file, state):
-            transfer.check_size(state.st_size, parent.path / name)
-            yield Item((name,), file, bool(state.st_mode & stat.S_IXUSR))
-
-
-def _result(path: Path, transfer: Transfer, replaced: bool = False) -> TransferReport:
+def _report(path: Path, transfer: Transfer, replaced: bool = False) -> TransferReport:
     return TransferReport(path, transfer.files, transfer.size, transfer.omitted, replaced)
-
-
-@contextmanager
-def _readable_os_errors() -> Generator[None]:
-    """Turns operating system errors into sentences that name the file."""
-    try:
-        yield
-    except OSError as exc:
-        if exc.strerror is None:
-            raise  # it is such a sentence already
-        where = "" if exc.filename is None else f"{printable(str(exc.filename))}: "
-        raise type(exc)(f"{where}{exc.strerror}") from exc

@@ -114,7 +114,7 @@ def test_number_and_depth_of_files_are_limited(
             (source / str(number)).touch()
         packed = tar(*((str(number), b"") for number in range(51)))
     limit = f"{MAX_DEPTH} levels|50 files"
-    before = ["copy", *names(root)]  # made before what is to be in it is read
+    before = names(root)
 
     for act in (
         lambda: workspace.download("source"),
