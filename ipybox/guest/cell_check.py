@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import islice
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from IPython.core.error import InputRejected
@@ -32,8 +32,13 @@ MODELS = "ipybox.guest.tools.models"
 #: Maximum characters of a cell, calls checked, findings and names shown, and entries read of a directory.
 MAX_CELL, MAX_CALLS, MAX_SHOWN, MAX_NAMES, MAX_ENTRIES = 100_000, 100, 20, 8, 5000
 
+#: Maximum characters of a reason.
+MAX_REASON = 200
+
 #: Minimum similarity of a suggested name.
 SIMILAR = 0.7
+
+_CODE = (FunctionType, classmethod, staticmethod)
 
 #: Names whose use could rebind others, change modules, or end the cell early.
 _UNCERTAIN = {
@@ -66,7 +71,7 @@ def check_cell(tree: ast.AST, source: str, namespace: dict[str, Any]) -> None:
         raise CellCheckError("\n".join(["nothing ran", *found[:MAX_SHOWN], *more]))
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     """Returns the end of a sentence about an unknown name: the most similar known name, or else all of them."""
     names = [each for each in known if each.isidentifier() and not each.startswith("_") and each != name]
     if close := get_close_matches(name, names, 1, SIMILAR):
@@ -145,7 +150,7 @@ def _has_no(module: str, name: str) -> str:
         with os.scandir(directory) as entries:
             known += sorted(each.name.removesuffix(".py") for each in islice(entries, MAX_ENTRIES))
     what = "tool " if module.count(".") == 1 else ""
-    return f"{module} has no {what}{name}{suggestion(name, known or vars(owner))}"
+    return f"{module} has no {what}{name}{_suggestion(name, known or vars(owner))}"
 
 
 def _calls(statement: ast.stmt, lines: list[str]) -> Iterator[ast.Call]:
@@ -188,9 +193,68 @@ def _wrong_arguments(call: ast.Call, names: ChainMap[str, Any]) -> list[str]:
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     if not isinstance(model, type) or MODELS not in sys.modules or len(given) < len(call.keywords):
         return []
-    from ipybox.guest.tools.call_check import wrong_arguments  # imports pydantic, as generated modules do
+    return [f"{ast.unparse(call.func)}{text}" for text in _wrong_values(model, _literals(given), given)]
 
-    return [f"{ast.unparse(call.func)}{text}" for text in wrong_arguments(model, _literals(given), given)]
+
+def _wrong_values(model: type[Any], values: dict[str, Any], given: Collection[str]) -> list[str]:
+    """Returns which of the `given` arguments don't exist, are missing, or are rejected, by the `values` that are known.
+
+    Each text is meant to follow the model's name. Only models that are as they were generated are checked.
+    """
+    from pydantic import ValidationError  # which a cell with `Params` imports anyway
+
+    from ipybox.guest.tools.arguments import as_json
+    from ipybox.guest.tools.models import CheckedInput, Input
+
+    if model.__bases__ not in ((Input,), (CheckedInput,)) or any(
+        isinstance(each, _CODE) for each in vars(model).values()
+    ):
+        return []
+    others = {key: object() for key in given if key not in values}
+    fields = model.model_fields
+    try:
+        if others:  # only fields of any type accept an object, and no schema is checked with it
+            model.__pydantic_validator__.validate_python({**as_json(values), **others})
+        else:
+            model(**values)
+    except ValidationError as error:
+        problems: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)
+    else:
+        problems = []
+    if not problems and all(key in fields for key in given):
+        return []
+    names = {field.alias: key for key, field in fields.items() if field.alias} | dict(zip(fields, fields, strict=True))
+    used = {names.get(key, key) for key in given}
+    unused = [key for key in fields if key not in used]
+    # An open schema accepts anything, but a name that is a parameter in another style is a mistake.
+    styles = {_plain(key): key for key in unused if model.model_config.get("extra") == "allow"}
+    meant = {key: styles.get(_plain(key)) for key in given if key not in names}
+    lines = [f" has no {key}: did you mean {field}?" for key, field in meant.items() if field]
+    return lines + _texts(problems, {names.get(key, key) for key in others}, unused)
+
+
+def _texts(problems: list[Any], others: Collection[str], unused: list[str]) -> list[str]:
+    lines: list[str] = []
+    missing: list[str] = []
+    reasons: dict[str, list[str]] = {}
+    for each in problems:
+        field, *place = map(str, each["loc"] or [""])
+        if others and field in ("", *others):  # the check was without the schema, or of the object
+            continue
+        if not place and each["type"] == "missing":
+            missing.append(field)
+        elif not place and each["type"] == "extra_forbidden":
+            lines.append(f" has no {field}{_suggestion(field, unused)}")
+        else:
+            reasons.setdefault(field, []).append(": ".join(filter(None, (".".join(place), each["msg"]))))
+    for field, texts in reasons.items():
+        reason = " ".join("; ".join(texts).split())
+        lines.append(f"({field and f'{field}=…'}): {reason[:MAX_REASON]}")
+    return lines + ([f" needs {', '.join(missing)}"] if missing else [])
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _literals(values: dict[str, ast.expr]) -> dict[str, Any]:

@@ -31,8 +31,7 @@ from ipybox.guest import descendants
 from ipybox.guest.last_output import LastOutput, Remains
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
 from ipybox.guest.provisioner import KernelProvisioner
-from ipybox.guest.spare import Spare
-from ipybox.guest.template_client import KernelTemplate
+from ipybox.guest.template_client import KernelTemplate, Spare
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ same process id and socket:
 
     python -P -m ipybox.guest.template SOCKET PARENT_PID MODULES PROBLEMS ...
 
-MODULES lists the modules to preload, separated by commas (`ipybox.guest.preload`). PROBLEMS lists those that could not
+MODULES lists the modules to preload, separated by commas (`ipybox.guest.packages`). PROBLEMS lists those that could not
 be, as JSON. Empty arguments at the end reserve space for kernels' command lines (`ipybox.guest.process`).
 
 The gateway (`ipybox.guest.template_client`) and the template exchange JSON over a `SOCK_SEQPACKET` pair.
@@ -45,8 +45,7 @@ from typing import Any, NoReturn, TypedDict
 
 from ipybox.guest.confine import protect_process, unprotect_process
 from ipybox.guest.descendants import KERNEL_ID
-from ipybox.guest.packages import packages_dir
-from ipybox.guest.preload import preload
+from ipybox.guest.packages import packages_dir, preload
 from ipybox.guest.process import (
     COMMAND_SPACE,
     PLACEHOLDER,

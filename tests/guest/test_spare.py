@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.guest import spare as spares
-from ipybox.guest.spare import Spare
+from ipybox.guest import template_client
+from ipybox.guest.template_client import Spare
 from tests import servers
 from tests.code_exec.cells import process_of
 from tests.conftest import GRACE, Mode
@@ -199,7 +199,7 @@ class Kernels:
 
 
 async def test_one_is_made_as_soon_as_the_gateway_has_been_idle(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(spares, "QUIET", 0.05)
+    monkeypatch.setattr(template_client, "QUIET", 0.05)
     kernels, loop = Kernels(), asyncio.get_running_loop()
     spare = Spare(kernels.make, kernels.discard)
     spare.record_activity()

@@ -55,8 +55,8 @@ class LimitMonitor:
     The gateway and the sandbox around it don't count, except for the growth of their memory. Start the monitor once the
     gateway answers; kernels may already be running. Monitoring continues after a kill.
 
-    The gateway's spare kernel (`ipybox.guest.spare`) does not count either. The guest's reports are not trusted, so the
-    spare is identified as one kernel that has run no cell, with a single process and little memory.
+    The gateway's spare kernel does not count either. The guest's reports are not trusted, so the spare is identified as
+    one kernel that has run no cell, with a single process and little memory.
 
     Kernels share the limits: the monitor kills the kernel that uses most. Processes that left their kernel unseen count
     as another kernel, so no other kernel is killed for what they use. CPU time is counted per kernel.
