@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
-from ipybox.sandbox.path_patterns import Denial, Reason
-from ipybox.sandbox.policy import SandboxPolicy, is_loopback
+from ipybox.sandbox.policy import Denial, Reason, SandboxPolicy, is_loopback
 from ipybox.support.names import OPENABLE
 from ipybox.support.printable import printable
 from ipybox.support.way_in import for_person, restart, setting
@@ -38,6 +37,7 @@ _CONTEXT: Final = 4096
 _LONGEST_LINE: Final = 4096
 _MOST_EXPLANATIONS: Final = 3
 _MOST_QUOTED: Final = 4
+_MOST_WORDS: Final = 4
 
 # A line of code in a traceback, as IPython and Python print it.
 _CODE_LINE: Final = re.compile(r"\s*(?:-+> ?\d+|\d+) |\s*\^|    \S")
@@ -46,11 +46,6 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _QUOTED: Final = re.compile(
     r"""(?<![^\Wb])(?:'([^']{1,1024})'|"([^"]{1,1024})"|‘([^’]{1,1024})’|`([^`']{1,1024})[`'])""",
 )
-_PATH: Final = re.compile(r"(?:^|(?<=[\s(\[=]))(?:file://)?((?:~?/|\.{1,2}/|\.\w)[^'\"]{0,1024})")
-
-
-def _write_errors(policy: SandboxPolicy, path: str) -> Denial | None:
-    return policy.write_denial(path) or policy.absent_entry(path)
 
 
 def _missing(policy: SandboxPolicy, path: str) -> Denial | None:
@@ -62,16 +57,16 @@ def _any(policy: SandboxPolicy, path: str) -> Denial | None:
     return policy.read_denial(path) or policy.write_denial(path)
 
 
-#: Error texts in lower case, the check for a denial that explains them, the operation, the order in which to check
-#: several paths in a line, and whether the error concerns files only on macOS.
-_FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | None], str, int, bool]]] = (
-    ("read-only file system", _write_errors, "write", -1, False),
-    ("cross-device link", _write_errors, "write", -1, False),
-    ("permission denied", SandboxPolicy.read_denial, "open", 1, False),
-    ("couldn't open file", SandboxPolicy.read_denial, "open", 1, False),
-    ("no such file or directory", _missing, "open", 1, False),
-    ("resource busy", _any, "move or remove", 1, False),
-    ("operation not permitted", _any, "open", 1, True),
+#: Error texts in lower case, the check for a denial that explains them, the operation, and whether the error concerns
+#: files only on macOS.
+_FILE_ERRORS: Final[Iterable[tuple[str, Callable[[SandboxPolicy, str], Denial | None], str, bool]]] = (
+    ("read-only file system", SandboxPolicy.write_denial, "write", False),
+    ("cross-device link", SandboxPolicy.write_denial, "write", False),
+    ("permission denied", SandboxPolicy.read_denial, "open", False),
+    ("couldn't open file", SandboxPolicy.read_denial, "open", False),
+    ("no such file or directory", _missing, "open", False),
+    ("resource busy", _any, "move or remove", False),
+    ("operation not permitted", _any, "open", True),
 )
 
 #: The explanation and the remedy for each reason.
@@ -92,10 +87,6 @@ _FILE_REASONS: Final = {
         "code can write only what filesystem.allowWrite of {source} lists (now: {now})",
         "add {addition} to the current entries in filesystem.allowWrite of {place}, and {apply}",
     ),
-    Reason.ABSENT: (
-        "{entry} in filesystem.allowWrite of {source} did not exist when the sandbox started",
-        "create it, and {restart}",
-    ),
     Reason.PROTECTED: (
         "{entry} is not writable because programs outside the sandbox read or execute its contents",
         "add {opened} to the current entries in filesystem.allowWrite of {place}, and {apply}",
@@ -104,19 +95,19 @@ _FILE_REASONS: Final = {
 }
 
 #: Parts of lines, in lower case, by the connection error they report: no resolver or interface, refused by a proxy,
-#: refused by a server or the proxy, any failure, and a port on which nothing listens.
+#: refused by a server or the proxy, and a port on which nothing listens.
 _CONNECTION_ERRORS: Final = {
     "direct": (
         *("name resolution", "name or service not known", "no address associated", "nodename nor servname"),
         *("could not resolve host", "failed to resolve '", "resolve host address", "getaddrinfo e"),
         *("dial tcp: lookup ", "lookup address information", "network is unreachable", "enetunreach"),
+        "failed to connect to",
     ),
     "proxy": (
         *("tunnel connection failed: 403", "tunnel failed, response 403", "http code 403 from proxy"),
         *("proxyerror: 403", "blocked-by-", "blocked by network allowlist", "tunneling failed: forbidden"),
     ),
     "answer": ("error 403", "error: 403", "403 client error", "403 forbidden", ": forbidden"),
-    "failure": ("failed to connect to",),
     "refused": ("connection refused", "econnrefused", "connect call failed", "failed to connect to"),
 }
 
@@ -190,33 +181,27 @@ def may_report(text: str) -> bool:
 def _denied_path(line: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
     """Returns the path whose denial a line reports, and the message, if the settings deny the path."""
     lowered = line.lower()
-    for error, refusal, operation, order, only_macos in _FILE_ERRORS:
-        at = lowered.find(error)
-        for path in () if at < 0 or (only_macos and not macos) else _candidates(line, at, order):
+    for error, refusal, operation, only_macos in _FILE_ERRORS:
+        before, found, behind = lowered.partition(error)
+        if not found or (only_macos and not macos):
+            continue
+        quoted = [next(filter(None, match.groups())) for match in islice(_QUOTED.finditer(line), _MOST_QUOTED)]
+        for path in quoted or _words(line[: len(before)], line[len(line) - len(behind) :]):
             rule = refusal(policy, path)
             # A bare word may be anything: an entry must name it.
-            is_path = "/" in path or path.startswith((".", "~")) or any(quote + path in line for quote in "'\"‘`")
+            is_path = quoted or "/" in path or path.startswith((".", "~"))
             if rule is not None and (is_path or rule.reason is not Reason.NOT_IN_ALLOW_WRITE):
                 return path, _message(path, rule, operation, policy)
     return None
 
 
-def _candidates(line: str, at: int, order: int) -> list[str]:
-    """Returns the possible paths in a line with an error at a position, the most likely first.
+def _words(before: str, behind: str) -> list[str]:
+    """Returns the words that may be the path of an error: the last ones before it, and the first one behind it.
 
-    If the line contains quoted texts, returns these. Otherwise, returns the path or last word before the error and
-    before earlier colons, except for a program's name at the start; then a path after the error.
+    A program's name at the start isn't one, unless it is the only word.
     """
-    quoted = [next(filter(None, match.groups())) for match in islice(_QUOTED.finditer(line), _MOST_QUOTED)]
-    if quoted:
-        return quoted[::order]
-    parts = line[:at].rstrip(" :([-").split(": ")
-    found: list[str] = []
-    for part in (parts[:0:-1] or parts)[:3]:
-        path = _PATH.search(part)
-        found += [path[1]] if path is not None else part.split()[-1:]
-    behind = _PATH.search(line, at)
-    return [*found, *([behind[1]] if behind is not None else [])]
+    words = before.split()
+    return [word.strip("()[]:,;-") for word in [*(words[:0:-1] or words)[:_MOST_WORDS], *behind.split()[:1]]]
 
 
 def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> str:

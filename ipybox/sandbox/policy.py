@@ -8,23 +8,19 @@ long or deep paths aren't resolved.
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum, auto
+from fnmatch import translate
 from functools import cached_property
 from ipaddress import ip_address
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-from ipybox.sandbox.path_patterns import (
-    Denial,
-    PathPattern,
-    PathPatterns,
-    Reason,
-    components_of,
-    patterns_of,
-)
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support.names import OPENABLE, STATE_DIR, expand, is_protected
 from ipybox.support.untrusted_paths import real_path
+from ipybox.workspace.scan import is_name_pattern, name_matchers
 
 #: Maximum characters and components of a path; longer or deeper paths aren't checked.
 _LONGEST_PATH: Final = 1024
@@ -36,6 +32,97 @@ _SYSTEM: Final = (["dev"], ["proc"], ["sys"])
 #: Characters and components up to which a path is checked regardless of the workspace's path.
 LONGEST_PATH: Final = 1000
 DEEPEST_PATH: Final = 60
+
+
+class Reason(Enum):
+    """The kind of rule that denies access."""
+
+    DENY_READ = auto()
+    DENY_WRITE = auto()
+    #: No entry of `allowWrite` covers the path.
+    NOT_IN_ALLOW_WRITE = auto()
+    #: The workspace scan found credentials that no entry covers.
+    SECRET = auto()
+    #: Configuration that programs outside the sandbox trust or execute.
+    PROTECTED = auto()
+    #: ipybox's keys and programs, which no setting opens.
+    INTERNAL = auto()
+
+
+@dataclass(frozen=True)
+class Denial:
+    """The reason why access to a path is denied."""
+
+    reason: Reason
+    #: The entry as written in the settings, or the protected name; empty if no entry allows access.
+    entry: str = ""
+    #: The path that the entry names: the denied path, or a directory above it.
+    place: str = ""
+    #: Whether the denied path is below `place`.
+    below: bool = False
+
+
+@dataclass(frozen=True)
+class PathPattern:
+    """An entry of the settings, as the components of its path. None represents `**`."""
+
+    reason: Reason
+    entry: str
+    matchers: tuple[str | re.Pattern[str] | None, ...]
+
+    def depth(self, components: list[str]) -> int:
+        """Returns the depth of the longest prefix of the path that the entry matches, or -1 if it covers no prefix."""
+        places = self._skip({0})
+        deepest = 0 if len(self.matchers) in places else -1
+        for depth, component in enumerate(components, 1):
+            places = self._skip({after for place in places for after in self._after(place, component)})
+            if not places:
+                break
+            if len(self.matchers) in places:
+                deepest = depth
+        return deepest
+
+    def _after(self, place: int, component: str) -> Iterable[int]:
+        if place == len(self.matchers):
+            return
+        matcher = self.matchers[place]
+        if matcher is None:
+            yield place
+        elif matcher == component if isinstance(matcher, str) else matcher.match(component):
+            yield place + 1
+
+    def _skip(self, places: set[int]) -> set[int]:
+        """Adds the places after each `**`, because `**` also matches zero components."""
+        for place in sorted(places):
+            while place < len(self.matchers) and self.matchers[place] is None:
+                place += 1
+                places.add(place)
+        return places
+
+
+class PathPatterns:
+    """Entries of the settings. The deepest match decides; among equally deep matches, the first entry."""
+
+    def __init__(self, patterns: Iterable[PathPattern]):
+        # Indexed, because a scan may find more than a thousand paths without wildcards.
+        self._literal: dict[tuple[str | re.Pattern[str] | None, ...], tuple[int, PathPattern]] = {}
+        self._others: list[tuple[int, PathPattern]] = []
+        for number, pattern in enumerate(patterns):
+            if all(isinstance(matcher, str) for matcher in pattern.matchers):
+                self._literal.setdefault(pattern.matchers, (-number, pattern))
+            else:
+                self._others.append((-number, pattern))
+
+    def deepest(self, components: list[str]) -> tuple[int, Denial | None]:
+        """Returns the depth of the deepest pattern that covers a path, and its denial; -1 and None if there is none."""
+        found = [(depth, *each) for each in self._others if (depth := each[1].depth(components)) >= 0]
+        prefixes = ((depth, self._literal.get(tuple(components[:depth]))) for depth in range(len(components) + 1))
+        found += [(depth, *literal) for depth, literal in prefixes if literal is not None]
+        if not found:
+            return -1, None
+        depth, _, pattern = max(found, key=itemgetter(0, 1))
+        place = "/" + "/".join(components[:depth])
+        return depth, Denial(pattern.reason, pattern.entry, place, depth < len(components))
 
 
 @dataclass(frozen=True)
@@ -73,28 +160,21 @@ class SandboxPolicy:
         the rules for its target also apply.
         """
         for form in self._forms(path):
-            denied = self._deny_read.deepest(form)
-            if denied is not None and denied[0] > self._allow_read.covered_depth(form):
-                return _rule(*denied, form)
+            depth, denied = self._deny_read.deepest(form)
+            if depth > self._allow_read.deepest(form)[0]:
+                return denied
         return None
 
     def write_denial(self, path: str) -> Denial | None:
         """Returns the denial that makes a path read-only; None if the settings allow writing it."""
         forms = self._forms(path)
         for form in forms:
-            rule = _covering(self._deny_write, form) or self._protects(form) or _covering(self._own_read_only, form)
-            if rule is not None:
-                return rule
+            denied = self._deny_write.deepest(form)[1] or self._protects(form) or self._own_read_only.deepest(form)[1]
+            if denied is not None:
+                return denied
         # Only the real path counts; whether a link to it is inside or outside doesn't matter.
-        outside = forms and self._allow_write.covered_depth(forms[-1]) < 0
+        outside = forms and self._allow_write.deepest(forms[-1])[0] < 0
         return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
-
-    def absent_entry(self, path: str) -> Denial | None:
-        """Returns the entry of `allowWrite` that would make a path writable if the entry existed."""
-        forms = self._forms(path)[-1:]
-        rules = [_rule(each[0], each[2], form) for form in forms for each in self._allow_write.covering(form)]
-        absent = rules and not any(os.path.lexists(rule.place) for rule in rules)
-        return replace(rules[0], reason=Reason.ABSENT) if absent else None
 
     def host_rule(self, host: str) -> HostRule | None:
         """Returns the entry that covers a host; None if no entry does, which denies the host."""
@@ -193,16 +273,45 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _covering(patterns: PathPatterns, form: list[str]) -> Denial | None:
-    found = patterns.deepest(form)
-    return None if found is None else _rule(*found, form)
-
-
-def _rule(depth: int, pattern: PathPattern, form: list[str]) -> Denial:
-    return Denial(pattern.reason, pattern.entry, "/" + "/".join(form[:depth]), depth < len(form))
-
-
 def _names_host(entry: str, host: str) -> bool:
     name = re.sub(r":\d{1,5}$", "", entry) if entry.count(":") == 1 or entry.startswith("[") else entry
     name = name.strip("[]").lower()
     return name == "*" or name == host or (name.startswith("*.") and host.endswith(name[1:]))
+
+
+def patterns_of(reason: Reason, entry: str, path: str) -> Iterable[PathPattern]:
+    """Yields the patterns of an entry with this absolute path: as written, and with its links resolved."""
+    names = name_matchers(entry) if is_name_pattern(entry) else []
+    for spelling in _spellings(path):
+        matchers = list(_matchers(spelling))
+        matchers[len(matchers) - len(names) :] = names
+        yield PathPattern(reason, entry, tuple(matchers))
+
+
+def components_of(path: str) -> list[str]:
+    """Returns the components of a path."""
+    return [component for component in path.split("/") if component]
+
+
+def _spellings(path: str) -> Iterable[str]:
+    """Yields an absolute path or glob as written, and with the links in its literal part resolved."""
+    path = os.path.normpath(path)
+    while path.endswith("/**"):  # in srt, a directory's entry also covers its contents
+        path = path[:-3] or "/"
+    literal = path
+    while _has_wildcard(literal):
+        literal = os.path.dirname(literal)
+    real = real_path(literal)
+    return dict.fromkeys((path, os.path.normpath(real + "/" + path[len(literal) :])))
+
+
+def _matchers(path: str) -> Iterable[str | re.Pattern[str] | None]:
+    for component in components_of(path):
+        if component == "**":
+            yield None
+        else:
+            yield re.compile(translate(component)) if _has_wildcard(component) else component
+
+
+def _has_wildcard(path: str) -> bool:
+    return any(character in path for character in "*?[")

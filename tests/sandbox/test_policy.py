@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.sandbox.path_patterns import Denial, Reason
-from ipybox.sandbox.policy import HostRule, SandboxPolicy, is_loopback
+from ipybox.sandbox.policy import Denial, HostRule, Reason, SandboxPolicy, is_loopback
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 
 

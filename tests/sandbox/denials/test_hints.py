@@ -85,17 +85,6 @@ def test_a_hint_names_the_file_of_the_settings(settings: SandboxSettings, worksp
     assert about_host.endswith("list it in allowed_domains, or in that file, and start a new executor.")
 
 
-def test_an_entry_that_opens_nothing_is_named(settings: SandboxSettings, workspace: Path):
-    missing, existing = workspace.parent / "missing", workspace.parent / "home"
-    policy = SandboxPolicy(replace(settings, allow_write=(".", str(missing), str(existing))), workspace)
-
-    assert explain_denials(f"OSError: [Errno 30] Read-only file system: '{missing}/x'", policy) == [
-        f"The sandbox refused to write {missing}/x: {missing} in filesystem.allowWrite of {SOURCE} did not exist when "
-        "the sandbox started. To allow it, create it, and start a new executor."
-    ]
-    assert explain_denials(f"OSError: [Errno 30] Read-only file system: '{existing}/x'", policy) == []
-
-
 def test_what_is_ipyboxs_own_has_no_remedy(settings: SandboxSettings, workspace: Path):
     policy = SandboxPolicy(settings, workspace, hidden=["/state/ipybox"], read_only=["/env"])
 
