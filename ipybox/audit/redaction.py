@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from ipybox.support.followed_file import FollowedFile
+    from ipybox.workspace.env_file import FollowedFile
 
 REDACTED = "[redacted]"
 
@@ -144,8 +144,8 @@ def workspace_redactor(
     workspace: Path, variables: Mapping[str, str], show: Callable[[str], str] | None = None
 ) -> "Redactor":
     """Returns a redactor that knows the secrets in variables, the environment, a workspace's `.env`, and imports."""
-    from ipybox.support.followed_file import FollowedFile
     from ipybox.workspace import env_file
+    from ipybox.workspace.env_file import FollowedFile
     from ipybox.workspace.imported_secrets import ImportedSecrets
 
     redactor = Redactor(show)

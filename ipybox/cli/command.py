@@ -5,6 +5,7 @@ Each subcommand imports what it needs when it runs, so `ipybox --help` and `--ve
 
 import logging
 import os
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,7 +17,6 @@ import click
 from ipybox.cli.option import Option, workspace_option
 from ipybox.cli.output import tell
 from ipybox.cli.parsing import SETTINGS, SUMMARIES, Commands, GroupedCommand, Mistake, explain
-from ipybox.support.descriptors import open_standard_streams
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import PrintableFormatter
 from ipybox.support.signals import reset_signals
@@ -128,3 +128,29 @@ def demo(workspace: Path | None) -> int:
     from ipybox.demo import demo
 
     return run(demo(workspace))
+
+
+def open_standard_streams() -> None:
+    """Opens closed standard streams, whose numbers other files would get, and makes any text printable."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
+        if number:
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def allow_descriptors(count: int) -> None:
+    """Raises the soft limit of open descriptors to `count`, or logs that the hard limit does not permit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+    except (OSError, ValueError):  # macOS has another limit
+        allowed = soft
+    if allowed < count:
+        logging.getLogger(__name__).warning(
+            "this process may need %d open files, and the limit is %d: raise it (ulimit -n)", count, allowed
+        )

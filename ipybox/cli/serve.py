@@ -10,14 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipybox.cli.command import PATH, command
+from ipybox.cli.command import PATH, allow_descriptors, command
 from ipybox.cli.option_table import command_options, given_parameters
 from ipybox.cli.output import tell
 from ipybox.cli.parsing import Failure, Mistake, mistakes
 from ipybox.cli.running import Signals, checked, executor_options, until_signal
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.server import MCPServer
-from ipybox.support.descriptors import OWN_DESCRIPTORS, SESSION_DESCRIPTORS, allow_descriptors
 from ipybox.support.gc_pause import mark_own_process, skip_collection_at_exit
 from ipybox.support.way_in import use_model
 from ipybox.workspace.env_file import kernel_variables, read_env_file
@@ -33,6 +32,11 @@ TOKEN_VARIABLE = "IPYBOX_TOKEN"
 
 #: Time limit for calls in progress to finish after SIGTERM, over HTTP, in seconds.
 DRAIN_TIMEOUT = 25.0
+
+#: Open files and sockets of the server, and of each session: engine pipes, connections to and from the kernel, and MCP
+#: servers.
+OWN_DESCRIPTORS = 256
+SESSION_DESCRIPTORS = 24
 
 
 @command("serve", "MCP clients start this command.", options=command_options("serve"))

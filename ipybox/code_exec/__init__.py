@@ -10,7 +10,7 @@
     gateway_owner     creates, starts, replaces and stops a gateway, of all executors or of one
     shared_runtime    the tool server, and the gateway, that an executor shares with its siblings
     result            the results of an execution
-    model_output      the same as text and images for a model, checked by model_images
+    model_output      the same as text and images for a model
     registration      `generate_mcp_sources`: connects to an MCP server, and generates the package of its tools
     function_package  the package of the application's functions
 

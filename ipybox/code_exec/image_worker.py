@@ -5,7 +5,7 @@ not decode them itself. An image that can't be decoded must not reach a model's 
 from then on. The answer is a line with the type, then the bytes of a smaller image, or nothing if the image can be sent
 unchanged. The exit status is nonzero if it can't be sent.
 
-`model_images` starts this process. It uses only the standard library and Pillow: with `-I`, it can't import ipybox.
+`model_output` starts this process. It uses only the standard library and Pillow: with `-I`, it can't import ipybox.
 """
 
 import io

@@ -8,7 +8,12 @@ printed it.
 No block of text is blank: model APIs reject requests with empty blocks or only white space (status 400).
 """
 
+import logging
 import re
+import subprocess
+import sys
+import time
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
@@ -18,6 +23,8 @@ from typing import NamedTuple
 from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.printable import printable
 
+logger = logging.getLogger(__name__)
+
 #: Maximum number of images that a result names.
 NAMED = 20
 
@@ -26,6 +33,17 @@ REDRAWN = 200
 
 #: For this many characters of output or more, ipybox's messages come first; 25,000 tokens may have few characters.
 MESSAGES_FIRST = 20_000
+
+#: Limits of an image: pixels of its longer side, beyond which models see no more detail, and bytes; and seconds for the
+#: checks of all images in a result, because decoding a small JPEG can take ten.
+MAX_SIDE = 1568
+MAX_BYTES = 1_500_000
+TIMEOUT = 15.0
+
+#: Maximum images in a result: all stay in the context.
+MAX_MODEL_IMAGES = 8
+
+_WORKER = Path(__file__).with_name("image_worker.py")
 
 #: The text of an otherwise empty result.
 NO_OUTPUT = "(no output)"
@@ -93,11 +111,33 @@ def model_blocks(
     output: ExecutionOutput, failure: Exception | None, max_chars: int, *, images: bool
 ) -> list[dict[str, str]]:
     """Returns an execution as content blocks of MCP, with the text of what is omitted saved nowhere. Blocks."""
-    from ipybox.code_exec.model_images import model_images
-
     text = model_text(output.text or "", failure, max_chars)
     shown = model_images(output.image_data) if images else []
     return content_blocks(text_blocks(text.shown, output, [text.omission] if text.omission else [], shown), shown)
+
+
+def model_images(images: Sequence[bytes | None]) -> list[ModelImage]:
+    """Returns each image as a content block of MCP, or the reason why it can't be shown. Blocks."""
+    end = time.monotonic() + TIMEOUT
+    shown = [_picture(data, end) for data in images[:MAX_MODEL_IMAGES]]
+    return [*shown, *[f"more than {MAX_MODEL_IMAGES}"] * (len(images) - len(shown))]
+
+
+def _picture(data: bytes | None, end: float) -> ModelImage:
+    if data is None:
+        return "too large"
+    command = [sys.executable, "-I", str(_WORKER), str(MAX_SIDE), str(MAX_BYTES)]
+    seconds = max(0, end - time.monotonic())
+    try:
+        done = subprocess.run(command, input=data, capture_output=True, timeout=seconds, env={}, check=False)
+    except (OSError, subprocess.SubprocessError) as exc:
+        logger.warning("can't check an image: %s", exc)
+        return "it can't be checked"
+    mime_type, line, smaller = done.stdout.partition(b"\n")
+    if done.returncode != 0 or not line:
+        logger.debug("can't show an image: %s", done.stderr.decode(errors="replace"))
+        return "damaged or too large"
+    return {"type": "image", "data": b64encode(smaller or data).decode(), "mimeType": mime_type.decode()}
 
 
 def _image_lines(paths: Sequence[Path], images: Sequence[ModelImage], links: bool) -> list[str]:

@@ -24,8 +24,8 @@ from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
 from ipybox.code_exec.running_cell import RunningCell
 from ipybox.code_exec.shared_runtime import FORKED
-from ipybox.support.daemon_thread import in_daemon_thread, start_daemon_thread
 from ipybox.support.outputs import ExecutionOutput
+from ipybox.support.tasks import in_daemon_thread, start_daemon_thread
 from ipybox.tool_exec.approval.request import accepts_batches, ask, knows_batches
 
 if TYPE_CHECKING:

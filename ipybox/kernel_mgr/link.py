@@ -20,8 +20,8 @@ from functools import partial
 
 from ipybox.guest.protocol import CONNECTION, LISTENER, MAX_FDS, READY
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
-from ipybox.support.daemon_thread import start_daemon_thread
 from ipybox.support.errors import GatewayError
+from ipybox.support.tasks import start_daemon_thread
 
 logger = logging.getLogger(__name__)
 

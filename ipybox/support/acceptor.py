@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from ipybox.support.daemon_thread import start_daemon_thread
+from ipybox.support.tasks import start_daemon_thread
 
 logger = logging.getLogger(__name__)
 

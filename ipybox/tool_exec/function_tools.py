@@ -20,8 +20,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaError
 
 from ipybox.guest.tools.protocol import RunReply
-from ipybox.support.daemon_thread import in_daemon_thread
 from ipybox.support.errors import ToolRunnerError
+from ipybox.support.tasks import in_daemon_thread
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,12 @@ syntax is python-dotenv's, but reading takes linear time and bounded memory.
 """
 
 import logging
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from ipybox.support.followed_file import FollowedFile
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.untrusted_paths import MAX_SETTINGS
@@ -45,6 +46,27 @@ _COMMENT = re.compile(r"\s\#")
 _SINGLE_QUOTED_ESCAPES = re.compile(r"\\([\\'])")
 _DOUBLE_QUOTED_ESCAPES = re.compile(r"""\\([\\'"abfnrtv])""")
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class FollowedFile:
+    """Values that are read from a file again when it changes; the file may not exist."""
+
+    def __init__(self, path: Path, read: Callable[[], Mapping[str, str]]):
+        self._path = path
+        self._read = read
+        self._status: tuple[int, ...] | None = None
+        self._values: Mapping[str, str] = {}
+
+    def read(self) -> Mapping[str, str]:
+        """Returns the values, as the same object until the file changes."""
+        status = None
+        with suppress(OSError):
+            found = os.lstat(self._path)
+            status = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        if status != self._status:
+            self._values = self._read()
+            self._status = status
+        return self._values
 
 
 class EnvFile(FollowedFile):

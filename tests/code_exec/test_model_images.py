@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ipybox.code_exec import model_images as pictures_module
-from ipybox.code_exec.model_images import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, model_images
-from ipybox.code_exec.model_output import ModelImage
+from ipybox.code_exec import model_output as pictures_module
+from ipybox.code_exec.model_output import MAX_BYTES, MAX_MODEL_IMAGES, MAX_SIDE, ModelImage, model_images
 
 
 def encoded(picture: Image.Image, form: str = "PNG") -> bytes:

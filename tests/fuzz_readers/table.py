@@ -35,7 +35,7 @@ from ipybox.mcp_apigen.package.manifest import Manifest
 from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: ignore[reportPrivateUsage]
 from ipybox.mcp_client import http_client
 from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
-from ipybox.mcp_client.configs.servers import configured_servers
+from ipybox.mcp_client.configs.servers import configured_servers, parse_jsonc
 from ipybox.mcp_client.messages import read_answer, validated
 from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
@@ -48,7 +48,6 @@ from ipybox.sandbox.removal import size
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.support import bounded_json
 from ipybox.support.child import MAX_LENGTH
-from ipybox.support.jsonc import parse_jsonc
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.variables import EncodedVariable, decode
@@ -352,7 +351,7 @@ READERS: dict[str, Reader] = {
         largest=1 << 15,
     ),
     "JSON with comments": Reader(
-        ["support/jsonc"],
+        ["mcp_client/configs/servers:parse_jsonc"],
         parse_jsonc,
         (b'"', b"\\", b"/*", b"*/", b"//", b"\n", b"*", b"/", b",", b" ", b"]", b"}", b"[", b'{"a":', b"1"),
     ),

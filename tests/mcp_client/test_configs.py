@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_client.configs.servers import MAX_USER_FILE, ConfiguredServer, configured_servers, find_server
-from ipybox.support.jsonc import parse_jsonc
+from ipybox.mcp_client.configs.servers import (
+    MAX_USER_FILE,
+    ConfiguredServer,
+    configured_servers,
+    find_server,
+    parse_jsonc,
+)
 from ipybox.workspace.writable import WritablePlaces
 
 SECRET = "q8-hidden-value"

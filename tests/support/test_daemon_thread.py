@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from ipybox.support.daemon_thread import in_daemon_thread
+from ipybox.support.tasks import in_daemon_thread
 from tests.servers import WAIT
 
 VARIABLE: ContextVar[str] = ContextVar("VARIABLE")

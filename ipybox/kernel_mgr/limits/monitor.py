@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
 from ipybox.kernel_mgr.limits.process_tree import Process, process_tree
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
-from ipybox.support.daemon_thread import start_daemon_thread
 from ipybox.support.sizes import format_bytes
+from ipybox.support.tasks import start_daemon_thread
 from ipybox.support.way_in import name_of
 
 logger = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ The user's own files are trusted. Files that code can write, such as the workspa
 no link in the workspace is followed, and a person has to confirm each of their servers.
 """
 
+import json
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ from ipybox.mcp_client.configs.clients import FILES, ConfigFile, Scope
 from ipybox.mcp_client.configs.references import expanded
 from ipybox.mcp_client.params import RemoteParams, parse_params
 from ipybox.mcp_client.secrets import hide_literals
-from ipybox.support.jsonc import parse_jsonc
+from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit
 from ipybox.support.names import OWN_NAME
 from ipybox.support.printable import printable
 from ipybox.workspace.env_file import parse_env_file
@@ -43,6 +44,11 @@ ITSELF = "it is ipybox itself"
 
 _UNSUPPORTED = ("auth", "authProviderType", "headersHelper", "oauth", "sandboxEnabled")
 _FILTERS = frozenset(("disabled_tools", "enabled_tools", "excludeTools", "includeTools"))
+
+# Strings come first, because they may contain the rest. Quantifiers are possessive, so both take linear time.
+_STRING = r'"(?:\\.|[^"\\])*+"?+'
+_COMMENT = re.compile(rf"({_STRING})|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?+", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*+[\]}}])", re.DOTALL)
 
 _Entry = dict[str, Any]
 
@@ -239,3 +245,19 @@ def _headers(given: _Entry) -> dict[str, str]:
     if "bearer_token_env_var" in given:
         headers["Authorization"] = f"Bearer ${{{given['bearer_token_env_var']}}}"
     return given.get("headers", {}) | headers
+
+
+def parse_jsonc(data: bytes) -> Any:
+    """Returns the value of JSON, with or without comments and trailing commas; raises a ValueError if it is neither."""
+    if exceeds_value_limit(data):
+        raise ValueError(f"more than {MAX_VALUES:,} values")
+    text = data.decode("utf-8-sig")
+    try:
+        try:
+            return json.loads(text)
+        except ValueError:
+            for pattern in (_COMMENT, _TRAILING_COMMA):
+                text = pattern.sub(lambda match: match[1] or " ", text)
+            return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

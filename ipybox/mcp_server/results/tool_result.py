@@ -7,12 +7,12 @@ from dataclasses import asdict
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic_core import from_json
 
-from ipybox.code_exec.model_images import model_images
 from ipybox.code_exec.model_output import (
     MARK,
     ModelText,
     content_blocks,
     failure_text,
+    model_images,
     model_text,
     text_blocks,
 )

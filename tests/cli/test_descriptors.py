@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import logging, resource, sys
-from ipybox.support.descriptors import allow_descriptors
+from ipybox.cli.command import allow_descriptors
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 allow_descriptors({count})
