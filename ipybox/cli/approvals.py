@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import re
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import click
@@ -30,17 +28,12 @@ _MAX_LINE = 512 << 20
 _SEARCH_INTERVAL = 1.0
 #: Seconds for a server to send a line, unless it is watched: a stopped server must not hide the others' calls.
 _RESPONSE_TIMEOUT = 10.0
-#: Characters of an id that are shown.
-_ID = MIN_ID
-#: Seconds after a call's end in which a decision must name its call: it may have been meant for that one.
-_REACTION_TIME = 2.0
+
 
 _HELP = """Without arguments, it lists the calls. `accept ID` and `decline ID [REASON]` decide; agents see the reason.
 
 With --watch, calls wait for you even if the client has no forms or closes them, as `claude -p` and editors do."""
-_HOW = "enter `a` to accept the oldest call, `d REASON` to decline it; with an ID, as in `a 1f3a5c`, another one"
-
-_IS_ID = re.compile(f"[0-9a-f]{{{MIN_ID},}}")
+_HOW = "enter `a ID` to accept a call, or `d ID REASON` to decline it"
 _DECISIONS = {"a": True, "accept": True, "d": False, "decline": False}
 
 
@@ -108,11 +101,6 @@ class _Terminal:
         self._notify = shlex.split(notify or "")
         self._notifying = asyncio.Lock()
         self._as_json = as_json
-        #: The waiting calls that were shown, oldest first.
-        self._shown: list[str] = []
-        #: The call that was decided here last, and when another one ended.
-        self._decided: str | None = None
-        self._ended_at = -_REACTION_TIME
 
     async def show_waiting(self) -> int:
         waiting = [
@@ -141,36 +129,22 @@ class _Terminal:
                 await asyncio.sleep(_SEARCH_INTERVAL)
 
     async def _watch(self, server: Path, tasks: asyncio.TaskGroup) -> None:
-        shown = set[str]()
-        try:
-            async for message in _messages(server, approvals="watch"):
-                if "watching" in message:
-                    tell(f"watching the MCP server in {printable(message['watching'])}")
-                elif "ended" in message:
-                    shown.remove(message["ended"])
-                    self._end(message["ended"])
-                    say(f"{message['ended'][:_ID]}  {message['state']}", dim=True)
-                else:
-                    shown.add(message["id"])
-                    self._shown.append(message["id"])
-                    self._show(message)
-                    if self._notify:
-                        tasks.create_task(self._run_notify(message))
-        finally:
-            for call_id in shown:  # the server has ended
-                self._end(call_id)
-
-    def _end(self, call_id: str) -> None:
-        self._shown.remove(call_id)
-        if call_id != self._decided:
-            self._ended_at = monotonic()
+        async for message in _messages(server, approvals="watch"):
+            if "watching" in message:
+                tell(f"watching the MCP server in {printable(message['watching'])}")
+            elif "ended" in message:
+                say(f"{message['ended'][:MIN_ID]}  {message['state']}", dim=True)
+            else:
+                self._show(message)
+                if self._notify:
+                    tasks.create_task(self._run_notify(message))
 
     def _show(self, message: Mapping[str, Any]) -> None:
         if self._as_json:
             print(json.dumps(message), flush=True)
             return
         made = datetime.fromisoformat(message["created_at"]).astimezone()
-        say(f"{message['id'][:_ID]}  {made:%H:%M:%S}  {printable(message['workspace'])}", bold=True)
+        say(f"{message['id'][:MIN_ID]}  {made:%H:%M:%S}  {printable(message['workspace'])}", bold=True)
         say(message["call"])
 
     async def _run_notify(self, message: Mapping[str, Any]) -> None:
@@ -187,26 +161,15 @@ class _Terminal:
                     process.kill()
 
     def _read_decision(self, tasks: asyncio.TaskGroup) -> None:
-        """Reads a line that the user has entered, and decides on the call that it names, or on the oldest."""
+        """Reads a line that the user has entered. It names its call, because others may end and arrive meanwhile."""
         words = (line := sys.stdin.readline()).split()
         if not line:  # end of file: only watch from now on
             asyncio.get_running_loop().remove_reader(sys.stdin)
-        elif not words or words[0] not in _DECISIONS:
+        elif len(words) < 2 or words[0] not in _DECISIONS:
             tell(_HOW)
-        elif not self._shown:
-            tell("no call is waiting")
         else:
-            verb, *rest = words
-            accept, named = _DECISIONS[verb], bool(rest) and _IS_ID.fullmatch(rest[0])
-            found = [each for each in self._shown if each.startswith(rest[0])] if named else self._shown[:1]
-            if len(found) != 1 or (accept and len(rest) > bool(named)):
-                tell(f"no decision: {f'no call {rest[0]} is waiting' if named and not found else _HOW}")
-            elif not named and monotonic() - self._ended_at < _REACTION_TIME:
-                tell("no decision: another call has just ended; name the one that you mean, or enter this again")
-            else:
-                self._decided = found[0]
-                reason = " ".join(rest[bool(named) :]) or None
-                tasks.create_task(self._decide(found[0], accept=accept, reason=reason))
+            verb, call_id, *reason = words
+            tasks.create_task(self._decide(call_id, accept=_DECISIONS[verb], reason=" ".join(reason) or None))
 
     async def _decide(self, call_id: str, *, accept: bool, reason: str | None) -> None:
         try:

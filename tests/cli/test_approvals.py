@@ -152,20 +152,25 @@ async def test_a_terminal_decides_what_a_client_dismissed_by_itself(tmp_path: Pa
             approvals("--notify", notify, stdin=terminal) as watching,
             asyncio.TaskGroup() as tasks,
         ):
-            await watching.until("waiting for calls until Ctrl-C; enter `a`")
+            await watching.until("waiting for calls until Ctrl-C; enter `a ID`")
             await run(client, "1")
             await watching.until("watching the MCP server in ")
-            for entered, answer in (("x", None), ("d because I say so", "because I say so"), ("a", "hello")):
+            for entered, answer in (
+                ("x 123456", None),
+                ("a", None),
+                ("d {} because I say so", "because I say so"),
+                ("a {}", "hello"),
+            ):
                 watching.text = ""
                 if answer is None:
                     os.write(person, f"{entered}\n".encode())
-                    await watching.until("enter `a` to accept")
+                    await watching.until("enter `a ID` to accept")
                     continue
                 cell = tasks.create_task(run(client))
-                await watching.until(SHOWN)
+                call_id = (await watching.until(SHOWN))[1]
                 told = json.loads((await watching.until(r'(?m)^(\{"id": .*)\n'))[1])
                 assert told["call"].startswith("Code calls scripted.echo")
-                os.write(person, f"{entered}\n".encode())
+                os.write(person, f"{entered.format(call_id)}\n".encode())
                 assert answer in await cell
     finally:
         os.close(person)
@@ -181,7 +186,7 @@ async def test_a_decision_is_never_about_another_call_than_the_person_means(tmp_
         async with (
             serving(tmp_path, elicitation_callback=dismiss) as client,
             # The command for the first call never ends.
-            approvals("--notify", "tail -f /dev/null", stdin=terminal, _REACTION_TIME=1e9) as watching,
+            approvals("--notify", "tail -f /dev/null", stdin=terminal) as watching,
             asyncio.TaskGroup() as tasks,
         ):
             await run(client, "1")
@@ -194,10 +199,10 @@ async def test_a_decision_is_never_about_another_call_than_the_person_means(tmp_
             assert "at least 6 characters" in await printed("accept", "")
             assert "at least 6 characters" in await printed("accept", first_id[:5])
             for entered, answer in (
-                ("a 000000", "no decision: no call 000000 is waiting"),
-                ("d 000000 no", "no decision: no call 000000 is waiting"),
-                (f"a {first_id} {second_id}", "no decision: enter `a`"),
-                ("a that", "no decision: enter `a`"),
+                ("a 000000", "no call with the id 000000 is waiting"),
+                ("d 000000 no", "no call with the id 000000 is waiting"),
+                (f"a {first_id[:5]}", "at least 6 characters"),
+                ("a that one", "at least 6 characters"),
             ):
                 os.write(person, f"{entered}\n".encode())
                 await watching.until(answer)
@@ -205,8 +210,8 @@ async def test_a_decision_is_never_about_another_call_than_the_person_means(tmp_
             assert await printed("decline", first_id) == "declined\n"
             await watching.until(f"{first_id}  rejected")
             assert "was rejected" in await first
-            os.write(person, b"a\n")  # meant for the first
-            await watching.until("no decision: another call has just ended")
+            os.write(person, f"a {first_id}\n".encode())
+            await watching.until(f"no call with the id {first_id} is waiting")
             os.write(person, f"a {second_id}\n".encode())
             assert "hello" in await second
     finally:
