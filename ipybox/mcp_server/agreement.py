@@ -6,13 +6,12 @@ asked again at the next registration.
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mcp_types import ElicitRequestFormParams
 
 from ipybox.mcp_server.question import BAR, COLUMNS, MAX_LINE, MAX_NAME, cut_columns, quoted_name
-from ipybox.mcp_server.registration import Registration as Asking
-from ipybox.mcp_server.registration import UnansweredError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.patterns import name_glob
 from ipybox.workspace.registrations import Registration
@@ -22,24 +21,26 @@ FIELD, NAMES = "unasked", "tools"
 CHOOSE, NONE = "choose", "none"
 
 
-async def agreed(server_name: str, record: Registration, asking: Asking) -> Registration:
-    """Asks about a server unless its user has decided; returns its record, with the decision if there is one."""
+async def agreed(
+    server_name: str, record: Registration, ask: Callable[[ElicitRequestFormParams], Awaitable[dict[str, Any]]]
+) -> Registration:
+    """Asks about a server unless its user has decided; returns its record, with the decision if there is one.
+
+    `ask` shows a form and returns what the user enters.
+    """
     if not record.undecided:
         return record
     offline = record.offline
     choices = [*([f"the {len(offline)} that only read"] if offline else []), CHOOSE, NONE]
-    try:
-        choice = (await asking.content(_first_form(server_name, record, choices))).get(FIELD)
-        if choice not in choices:
-            return record
-        if choice == CHOOSE:
-            names = (await asking.content(_names_form(server_name, record))).get(NAMES)
-            if not isinstance(names, str):
-                return record
-            globs = [name_glob(each) for each in re.split(r"[,\s]+", names) if each]
-            offline = [name for name in record.tools if any(glob.found_in(name) for glob in globs)]
-    except UnansweredError:
+    choice = (await ask(_first_form(server_name, record, choices))).get(FIELD)
+    if choice not in choices:
         return record
+    if choice == CHOOSE:
+        names = (await ask(_names_form(server_name, record))).get(NAMES)
+        if not isinstance(names, str):
+            return record
+        globs = [name_glob(each) for each in re.split(r"[,\s]+", names) if each]
+        offline = [name for name in record.tools if any(glob.found_in(name) for glob in globs)]
     return await asyncio.to_thread(record.agree, [] if choice == NONE else offline)
 
 

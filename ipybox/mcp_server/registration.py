@@ -13,6 +13,7 @@ Policies with hints need the user's agreement to the tools that run without aski
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from pydantic import ValidationError
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.servers import ConfiguredServer, configured_servers, find_server
 from ipybox.mcp_server import approver
+from ipybox.mcp_server.agreement import agreed
 from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, shows_forms
 from ipybox.mcp_server.progress import Progress
 from ipybox.mcp_server.question import ADD, FIELD, server_form
@@ -157,9 +159,9 @@ class Registrations:
         )
         lines = _changes(modules)
         if services.approve != "auto" and services.uses_hints():
-            from ipybox.mcp_server.agreement import agreed  # late, because only such policies need it
-
-            record = await agreed(modules.server_name, modules.registration, task)
+            record = modules.registration
+            with suppress(UnansweredError):
+                record = await agreed(modules.server_name, record, task.content)
             lines.insert(0, f"{record.split}; {len(record.unasked)} run without asking")
         return "\n".join(lines)
 
