@@ -4,7 +4,7 @@
                                    │                    └─► approver, question: approvals by the user
                                    ├─► registration: MCP servers whose tools cells can call
                                    ├─► detached: cells and registrations that wait for a person between requests
-                                   └─► results/: output as clients receive it
+                                   └─► tool_result, outputs: output as clients receive it
 
 Names are resolved on first use (PEP 562): loading the MCP SDK takes longer than a client waits for the first answer.
 """

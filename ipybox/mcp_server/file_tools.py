@@ -12,7 +12,7 @@ from mcp_types import BlobResourceContents, CallToolResult, ContentBlock, Embedd
 from pydantic import Field
 
 from ipybox.kernel_mgr.transfer.file_transfer import TAR, Download, FileTransfer, TransferReport
-from ipybox.mcp_server.results.tool_result import failure_result
+from ipybox.mcp_server.tool_result import failure_result
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
 

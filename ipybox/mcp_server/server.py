@@ -21,7 +21,7 @@ from ipybox.support.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from ipybox.mcp_server.http import HTTPServerInfo
-    from ipybox.mcp_server.results.resources import OutputResourceServer
+    from ipybox.mcp_server.outputs import OutputResourceServer
     from ipybox.mcp_server.tools import ToolHandlers
     from ipybox.tool_exec.approval.policy import ApprovalPolicy
 

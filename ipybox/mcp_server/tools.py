@@ -21,12 +21,11 @@ from ipybox.mcp_server import Images, Instructions
 from ipybox.mcp_server.client_traits import ClientTraits, announced, traits_of
 from ipybox.mcp_server.instructions import MINIMAL, TEXTS
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION
+from ipybox.mcp_server.outputs import OutputResourceServer, OutputStore
 from ipybox.mcp_server.progress import progress_of
 from ipybox.mcp_server.registration import Registrations
-from ipybox.mcp_server.results.resources import OutputResourceServer
-from ipybox.mcp_server.results.store import OutputStore
-from ipybox.mcp_server.results.tool_result import ToolResultBuilder, failure_result
 from ipybox.mcp_server.services import WorkspaceServices
+from ipybox.mcp_server.tool_result import ToolResultBuilder, failure_result
 from ipybox.support.errors import IpyboxError
 from ipybox.support.printable import printable
 

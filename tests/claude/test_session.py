@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.results.store import PAGE_BYTES
+from ipybox.mcp_server.outputs import PAGE_BYTES
 from tests.claude.api import Block, Request, text, tool
 from tests.claude.conftest import Installed, in_sandbox, sandbox_and_docker
 from tests.claude.example import TOKEN, Example

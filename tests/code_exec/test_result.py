@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, Display, Stream
-from ipybox.mcp_server.results.store import OutputStore
-from ipybox.mcp_server.results.tool_result import ToolResultBuilder
+from ipybox.mcp_server.outputs import OutputStore
+from ipybox.mcp_server.tool_result import ToolResultBuilder
 
 
 def png(side: int) -> bytes:

@@ -29,7 +29,7 @@ from mcp_types import (
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.mcp_server.http import HTTPServerInfo
-from ipybox.mcp_server.results.resources import OutputResourceServer
+from ipybox.mcp_server.outputs import OutputResourceServer
 from ipybox.mcp_server.server import MCPServer
 
 Context = mcpserver.Context[Any, Any]

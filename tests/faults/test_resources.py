@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.errors import ExecutionTimeoutError
-from ipybox.mcp_server.results.store import OutputStore
+from ipybox.mcp_server.outputs import OutputStore
 from tests.code_exec.cells import begun, process_of, text
 from tests.faults.conftest import Family, keeps_its_state
 from tests.faults.moments import CALL

@@ -29,8 +29,8 @@ from pathlib import Path
 from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.audit.audit import AuditLog
 from ipybox.errors import AuditError
-from ipybox.mcp_server.results.tool_result import ToolResultBuilder
-from ipybox.mcp_server.results.store import OutputStore
+from ipybox.mcp_server.tool_result import ToolResultBuilder
+from ipybox.mcp_server.outputs import OutputStore
 from tests.faults.test_storage import IMAGE
 
 fault, mode, workspace = sys.argv[1], sys.argv[2], Path(sys.argv[3])

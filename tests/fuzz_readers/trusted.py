@@ -54,7 +54,7 @@ TRUSTED = {
     "mcp_server/standard_streams": BOUNDED,
     "code_exec/image_worker:main": "a process of its own, with limits",
     "code_exec/model_output:_picture": "an image that the output collector has limited, for `image_worker`",
-    "mcp_server/results/store:OutputStore.page": BOUNDED,
+    "mcp_server/outputs:OutputStore.page": BOUNDED,
     "mcp_server/services": APPLICATION,
     "node:main": GUEST,
     "remote/application/gateway": "the directory that the application pushes",

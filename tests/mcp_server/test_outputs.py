@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.results.store import PAGE_BYTES, OutputStore
+from ipybox.mcp_server.outputs import PAGE_BYTES, OutputStore
 from tests.audit.test_log import file_size_limit
 
 

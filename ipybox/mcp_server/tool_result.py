@@ -18,8 +18,7 @@ from ipybox.code_exec.model_output import (
 )
 from ipybox.mcp_server import Images
 from ipybox.mcp_server.client_traits import OTHERS, ClientTraits
-from ipybox.mcp_server.results.resources import output_uri
-from ipybox.mcp_server.results.store import OutputStore
+from ipybox.mcp_server.outputs import OutputStore, output_uri
 from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError
 from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.printable import printable

@@ -12,8 +12,8 @@ from ipybox.code_exec.model_output import NAMED
 from ipybox.errors import CodeExecutionError, ExecutionTimeoutError, MCPServerError
 from ipybox.mcp_server import Images
 from ipybox.mcp_server.client_traits import traits_named
-from ipybox.mcp_server.results.store import OutputStore
-from ipybox.mcp_server.results.tool_result import ToolResultBuilder, failure_result
+from ipybox.mcp_server.outputs import OutputStore
+from ipybox.mcp_server.tool_result import ToolResultBuilder, failure_result
 from ipybox.support.effects import ToolCallCount, summary
 from ipybox.support.outputs import ExecutionOutput
 
