@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutor
-from ipybox.workspace import imports, programs
+from ipybox.workspace import imports, writable
 from tests import servers
 
 pytest_plugins = ["tests.suites"]
@@ -66,7 +66,7 @@ def private_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest.fixture(autouse=True, scope="module")
 def imports_are_unguarded_again() -> Iterator[None]:
     """Undoes for the next module what the first sandbox of a process changes for good."""
-    path, finders, dropped = sys.path[:], sys.meta_path[:], cast(Any, programs)._dropped
+    path, finders, dropped = sys.path[:], sys.meta_path[:], cast(Any, writable)._dropped
     kept = dict(dropped)
     yield
     dropped.clear()

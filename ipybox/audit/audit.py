@@ -4,13 +4,14 @@ While the log can't be written, no new action starts: callers check `AuditLog.re
 have already happened are counted, and the next line says how many are missing.
 """
 
+import hashlib
+import hmac
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ipybox.audit.digests import digest, key_path
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.records import MAX_CODE, utc_now
 from ipybox.audit.redaction import secrets_among, workspace_redactor
@@ -18,12 +19,15 @@ from ipybox.audit.writer import LogWriter
 from ipybox.support.errors import AuditError
 from ipybox.support.placeholders import variables
 from ipybox.support.private_file import load_or_create_key
+from ipybox.support.state import state_dir
 
 #: `full` records code and arguments, without secrets, in addition to their hashes.
 Detail = Literal["full", "hash"]
 
 #: The fields of tool calls that `hash` omits.
 _FULL_ONLY = ("arguments", "error")
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class AuditLog:
@@ -32,7 +36,7 @@ class AuditLog:
     Args:
         workspace: The workspace.
         detail: `full` for code and arguments, truncated and without secrets; `hash` for their keyed hashes only
-            (`ipybox.audit.digests`).
+            (`digest`).
         secrets: Values to remove from everything written, by the names that replace them, in addition to secrets in
             the environment and the workspace's `.env`.
         file: The file; the workspace's own log by default.
@@ -112,3 +116,21 @@ class AuditLog:
             self.add_secrets({name: os.environ[name] for name in names if name in os.environ})
         else:
             self._without_variables = value
+
+
+def key_path() -> Path:
+    """Returns the path of the key: `ipybox/audit.key` in the user's state directory (XDG), mode 0600."""
+    return state_dir() / "audit.key"
+
+
+def digest(value: Any, key: bytes | None = None) -> str:
+    """Returns the hash of a JSON value as in the audit log, by default with the user's key.
+
+    It is the HMAC-SHA256 of the canonical JSON: keys sorted, no spaces, non-ASCII characters escaped. It is keyed
+    because trying all short values would reveal a short secret behind a plain hash. The key belongs to the user, who
+    can check whether a line is about a given value; sandboxed code can't read it.
+    """
+    mac = hmac.new(key or load_or_create_key(key_path()), digestmod=hashlib.sha256)
+    for piece in _ENCODER.iterencode(value):  # in pieces, so that other threads can run
+        mac.update(piece.encode())
+    return f"hmac-sha256:{mac.hexdigest()}"

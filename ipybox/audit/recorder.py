@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit import tracing
 from ipybox.audit.records import (
     MAX_ARGUMENTS,
     MAX_OTHER,
     ApprovalDecision,
     ExecutionRecord,
     ToolCallRecord,
+    in_span,
     new_id,
     seconds_since,
     utc_now,
@@ -152,7 +152,7 @@ class SessionRecorder:
         """
         call = ToolCallRecord(self._ids, called, may_write, self._cell)
         try:
-            with nullcontext() if call.span is None else tracing.current(call.span):
+            with nullcontext() if call.span is None else in_span(call.span):
                 if self._audit is not None:
                     self._audit.add_placeholder_secrets(called["server_params"])
                 described = called["server_name"], called["tool_name"], called["tool_args"]

@@ -1,21 +1,29 @@
-"""What the audit log records: executions, tool calls, decisions on them, and other actions of the application."""
+"""What the audit log records: executions, tool calls, decisions on them, and other actions of the application.
+
+Cells and tool calls are OpenTelemetry spans, if the application uses tracing. Such an application has imported the API;
+otherwise, nothing is imported. Names follow the semantic conventions:
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
+"""
 
 import asyncio
+import sys
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from ipybox.audit import tracing
 from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.effects import CallState, CallTally
 from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.util.types import AttributeValue
+
     from ipybox.audit.audit import AuditLog
     from ipybox.audit.notebook.session import ExecutedCell
     from ipybox.support.outputs import ExecutionOutput
@@ -78,9 +86,9 @@ class ExecutionRecord:
         self._output_chars = 0
         self._over = False
         attributes = {"session.id": str(session["session_id"]), "ipybox.cell.id": self.id}
-        self.span = tracing.start_span("execute_cell", attributes)
+        self.span = _start_span("execute_cell", attributes)
         #: The fields that identify it in events.
-        self.ids = {**session, "cell_id": self.id, **(tracing.ids(self.span) if self.span else {})}
+        self.ids = {**session, "cell_id": self.id, **(_span_ids(self.span) if self.span else {})}
         self._started = time.monotonic()
 
     def succeed(self, result: "ExecutionOutput") -> None:
@@ -107,7 +115,7 @@ class ExecutionRecord:
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
         if self.span is not None:
-            tracing.end_span(self.span, None if self.outcome == "ok" else self.outcome)
+            _end_span(self.span, None if self.outcome == "ok" else self.outcome)
         return {"outcome": self.outcome, "output_chars": self._output_chars, "duration": seconds_since(self._started)}
 
 
@@ -140,9 +148,9 @@ class ToolCallRecord:
             "gen_ai.tool.call.id": self.id,
             "ipybox.server.name": self.server_name[:MAX_NAME],
         }
-        self.span = tracing.start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
+        self.span = _start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
         #: The fields that identify it in events.
-        self.ids = {**session, "cell_id": cell and cell.id, **(tracing.ids(self.span) if self.span else {})}
+        self.ids = {**session, "cell_id": cell and cell.id, **(_span_ids(self.span) if self.span else {})}
         #: When it was requested.
         self.started = time.monotonic()
         if cell is not None:
@@ -161,7 +169,7 @@ class ToolCallRecord:
     def end(self) -> dict[str, Any]:
         """Ends its span, and returns the fields of its outcome."""
         if self.span is not None:
-            tracing.end_span(self.span, self._error_type)
+            _end_span(self.span, self._error_type)
         if self.outcome == "ok":
             self.state = self.success
         if self.cell is not None:
@@ -210,3 +218,49 @@ async def recorded(audit: "AuditLog | None", event: str, **fields: Any) -> Async
             fields[name] = audit.redactor.value(value, MAX_ARGUMENTS)
         audit.record(event, **fields, outcome=outcome, duration=seconds_since(started))
         await audit.writer.flush(required=False)
+
+
+def _start_span(
+    name: str, attributes: "Mapping[str, AttributeValue]", *, parent: "Span | None" = None
+) -> "Span | None":
+    """Returns a new child span of `parent` or the current span, for `_end_span`; None without tracing."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace
+
+    context = None if parent is None else trace.set_span_in_context(parent)
+    span = _tracer().start_span(name, context, attributes=attributes)
+    return span if span.get_span_context().is_valid else None
+
+
+def in_span(span: "Span") -> AbstractContextManager[object]:
+    """Makes a span the parent of spans that start in the context, without ending it."""
+    from opentelemetry import trace
+
+    return trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+
+def _end_span(span: "Span", error_type: str | None) -> None:
+    """Ends a span; `error_type` marks it as failed."""
+    if error_type is not None:
+        from opentelemetry.trace import StatusCode
+
+        span.set_attribute("error.type", error_type)
+        span.set_status(StatusCode.ERROR)
+    span.end()
+
+
+def _span_ids(span: "Span") -> dict[str, str]:
+    """Returns the fields that identify a span in a log.
+
+    https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/
+    """
+    context = span.get_span_context()
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
+@cache
+def _tracer() -> "Tracer":
+    from opentelemetry import trace
+
+    return trace.get_tracer("ipybox")

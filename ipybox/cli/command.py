@@ -90,8 +90,7 @@ def command(name: str, more: str = "", *, options: Sequence[Option] = ()) -> Cal
 def prepare(given: dict[str, Any]) -> Path:
     """Sets up logging, keeps the workspace's modules and programs out of this process, and returns the workspace."""
     from ipybox.workspace.imports import guard_imports
-    from ipybox.workspace.programs import host_path
-    from ipybox.workspace.writable import WritablePlaces
+    from ipybox.workspace.writable import WritablePlaces, host_path
 
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -21,8 +21,8 @@ from ipybox.cli.option_table import command_options
 from ipybox.cli.output import say, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.mcp_client.configs.clients import FILES, ConfigFile
-from ipybox.workspace.programs import dropped_program
 from ipybox.workspace.trust import own_program
+from ipybox.workspace.writable import dropped_program
 
 FORMS = "in its forms (headless runs decline), or with `ipybox approvals --watch`"
 NO_FORMS = "with `ipybox approvals --watch`, as it shows no forms; or use a rules file"

@@ -24,8 +24,7 @@ from ipybox.kernel_mgr.gateway import GatewaySetup
 from ipybox.support.inherited import PROXIES, SAFE_VARIABLES, inherited
 from ipybox.support.private_file import create_private
 from ipybox.support.scratch import ScratchDirectory
-from ipybox.workspace.programs import interpreter
-from ipybox.workspace.writable import WritablePlaces
+from ipybox.workspace.writable import WritablePlaces, interpreter
 
 if TYPE_CHECKING:
     from ipybox.sandbox.launch import Sandbox

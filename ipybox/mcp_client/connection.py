@@ -47,8 +47,7 @@ from ipybox.support.child import MAX_LENGTH
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
 from ipybox.support.placeholders import substitute, variables
 from ipybox.support.printable import printable
-from ipybox.workspace.programs import interpreter
-from ipybox.workspace.writable import WritablePlaces
+from ipybox.workspace.writable import WritablePlaces, interpreter
 
 if TYPE_CHECKING:
     from ipybox.mcp_client.oauth.authenticator import Authenticator

@@ -21,8 +21,7 @@ from ipybox.mcp_client.stderr_tail import NPM_VARIABLES
 from ipybox.support.errors import MCPServerError
 from ipybox.support.inherited import NETWORK
 from ipybox.support.state import empty_directory
-from ipybox.workspace.programs import host_path, interpreter
-from ipybox.workspace.writable import WritablePlaces
+from ipybox.workspace.writable import WritablePlaces, host_path, interpreter
 
 #: Configuration that git must not read from a repository, because code can create repositories.
 _GIT_CONFIG = (

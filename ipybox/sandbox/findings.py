@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from shutil import which
 
 from ipybox.support.probe import ProbeResult, probe
-from ipybox.workspace.programs import dropped_program
+from ipybox.workspace.writable import dropped_program
 
 Version = tuple[int, ...]
 

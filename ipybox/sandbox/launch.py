@@ -35,9 +35,8 @@ from ipybox.support.state import (
 )
 from ipybox.support.tokens import private_directories
 from ipybox.support.untrusted_paths import real_path
-from ipybox.workspace.programs import dropped_directories, host_path, interpreter
 from ipybox.workspace.scan import ScanResult, is_name_pattern, name_matchers, scan
-from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
+from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces, dropped_directories, host_path, interpreter
 
 _WILDCARD = re.compile(r"[*?[]")
 

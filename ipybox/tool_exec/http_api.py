@@ -2,21 +2,28 @@
 
 A connection is unauthenticated until its first valid request. The number and lifetime of such connections are limited;
 the oldest one makes room for a new one. Authenticated connections count towards their caller, which has a reserve.
+
+`read_json` limits the size, duration and parsing cost of each request.
 """
 
 import asyncio
 import hmac
+import json
 import logging
+import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
-from ipybox.guest.tools.protocol import RunReply
+from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES, RunReply
+from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_value_limit, loads
 from ipybox.support.listen import NewConnections, is_local
-from ipybox.tool_exec.admission import DeniedError
+from ipybox.support.sizes import format_bytes
+from ipybox.support.variables import MAX_INT_DIGITS
 from ipybox.tool_exec.dispatch import ToolCaller
 
 logger = logging.getLogger(__name__)
@@ -32,8 +39,19 @@ AUTH_TIMEOUT = 10.0
 #: Seconds until an idle connection is closed: long, because clients reuse their connections.
 KEEPALIVE = 24 * 3600.0
 
+#: Seconds for a whole request to arrive once the server starts reading it.
+BODY_TIMEOUT = 60.0
+
 #: Answers a caller's request, or raises a `DeniedError`.
 Handler = Callable[[web.BaseRequest, ToolCaller], Awaitable[web.StreamResponse]]
+
+
+class DeniedError(Exception):
+    """The server refuses a request; the message says why."""
+
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(message)
+        self.status = status
 
 
 class HTTPAPI(web.Server):
@@ -103,3 +121,94 @@ class HTTPAPI(web.Server):
         except DeniedError as exc:
             caller.recorder.denied("tool_server", [str(exc)])
             return web.json_response(RunReply(error=str(exc)), status=exc.status)
+
+
+def _refused(status: HTTPStatus, reason: str) -> DeniedError:
+    return DeniedError(status, f"the tool server refused the call: {reason}")
+
+
+class ByteBudget:
+    """Limits the total bytes of concurrent requests, from before each is read until it is answered."""
+
+    def __init__(self, limit: int):
+        self._free = limit
+        self._freed = asyncio.Event()
+        self._turn = asyncio.Lock()  # held while waiting, to admit requests in order
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncGenerator[None]:
+        """Reserves `size` bytes for the context; waits until they are free."""
+        async with self._turn:
+            while size > self._free:
+                self._freed.clear()
+                await self._freed.wait()
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._free += size
+            self._freed.set()
+
+
+async def read_body(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> bytearray:
+    """Returns the body of a request that states its length.
+
+    Raises:
+        DeniedError: If the body is too large, compressed, late, of unknown length, or too expensive to parse.
+    """
+    if "Content-Encoding" in request.headers:
+        raise _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
+    if request.content_length is None:
+        raise _refused(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
+    limit = limit or MAX_REQUEST_BYTES
+    if request.content_length > limit:
+        size, most = format_bytes(request.content_length), format_bytes(limit)
+        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}; the limit is {most}")
+    body = bytearray(request.content_length)
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            await _read_into(body, request.content)
+    except TimeoutError:
+        reason = f"the request did not arrive within {BODY_TIMEOUT:g} s"
+        raise _refused(HTTPStatus.REQUEST_TIMEOUT, reason) from None
+    if exceeds_value_limit(body):
+        reason = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
+        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+    return body
+
+
+async def _read_into(body: bytearray, content: StreamReader) -> None:
+    """Fills a body: unlike `StreamReader.read`, without a second copy of it in chunks."""
+    position = 0
+    async for chunk in content.iter_any():
+        body[position : position + len(chunk)] = chunk
+        position += len(chunk)
+
+
+async def read_json(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> object:
+    """Returns the JSON value in a request's body; None if it is not JSON.
+
+    Raises:
+        DeniedError: As in `read_body`, or if a number is not finite or too long.
+    """
+    body = await read_body(request, limit, what=what)
+    try:
+        # Not request.json(): the sender could choose a codec that takes minutes.
+        if len(body) > LARGE_BYTES:
+            text = body.decode(errors="surrogatepass")
+            del body
+            return await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
+        return json.loads(body, parse_constant=_finite, parse_float=_finite)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    except ValueError:
+        reason = f"a number has more than {MAX_INT_DIGITS:,} digits: pass it as text"
+        raise _refused(HTTPStatus.BAD_REQUEST, reason) from None
+
+
+def _finite(number: str) -> float:
+    # Python's parser accepts infinities and NaN, which rules can't compare.
+    value = float(number)
+    if not math.isfinite(value):
+        raise _refused(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
+    return value

@@ -24,10 +24,8 @@ from ipybox.guest.tools.protocol import (
     is_shell_request,
 )
 from ipybox.support.names import OWN_NAME
-from ipybox.tool_exec.admission import ByteBudget, DeniedError, read_json
-from ipybox.tool_exec.batch import run_batch
-from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, ToolCaller, encoded, run_call
-from ipybox.tool_exec.http_api import Handler
+from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, Batch, ToolCaller, encoded, run_call
+from ipybox.tool_exec.http_api import ByteBudget, DeniedError, Handler, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +76,7 @@ class KernelRequests:
 
     async def _run_many(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
         async with self._received(request, caller, is_run_many_request) as (batch, large):
-            replies = await run_batch(batch, caller, large=large)
+            replies = await Batch(batch, caller, large=large).run()
         return web.Response(body=b'{"replies":[%b]}' % b",".join(replies), content_type="application/json")
 
     @asynccontextmanager

@@ -4,9 +4,8 @@ Such a file never configures or names anything on the host, and the host never i
 
 Read in this order:
 
-    writable       paths that code can write, and paths that are trusted
+    writable       paths that code can write, paths that are trusted, and programs that the host runs
     scan           names in the workspace to hide or protect; `git_config` finds credentials
-    programs       programs that the host runs
     imports        modules that the host imports
     registrations  the current registration of each server; `seal` ties tool calls to it, `imported_secrets` its secrets
     env_file       `.env` as a plain mapping

@@ -1,6 +1,7 @@
-"""Decides which paths code in a kernel can write. All trust on the host depends on this.
+"""Decides which paths code in a kernel can write, and which programs the host runs; all trust depends on this.
 
 Everything that reads configuration, looks up a program, imports lazily or starts a process uses `WritablePlaces`.
+
 Standard library only: plugins run it from the sources.
 """
 
@@ -8,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from shutil import which
 from typing import Protocol
 
 from ipybox.support.state import data_dir
@@ -27,6 +29,9 @@ def _python_directories() -> tuple[Path, ...]:
 #: The directories of this Python, its environment, ipybox, and the plugins' environments. Links are resolved at import
 #: time, because code may replace them later. No sandbox can write these directories.
 PYTHON_DIRECTORIES = _python_directories()
+
+#: The directories of PATH that `host_path` dropped.
+_dropped: dict[str, None] = {}
 
 
 class WriteSettings(Protocol):
@@ -117,3 +122,38 @@ def is_below(path: str, directory: str) -> bool:
 def _prefix(directory: str) -> str:
     """Returns the directory with a trailing slash, the prefix of all paths below it."""
     return f"{directory.rstrip('/')}/"
+
+
+def host_path(places: WritablePlaces, path: str | None = None) -> str:
+    """Returns a PATH for the host's programs, without directories that code can write.
+
+    PATH may contain workspace directories: direnv adds `node_modules/.bin`, and a virtual environment adds its `bin`.
+    Code can write a program there, or create the directory if it doesn't exist.
+
+    Its directories exist, and their paths contain no links. This Python's own directory is kept, even if PATH refers
+    to it by a link in the workspace. `path` is the original PATH, by default this process's.
+    """
+    kept: dict[str, None] = {}
+    for entry in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+        trusted = places.trusted(entry) if os.path.isabs(entry) and os.path.isdir(entry) else None
+        if trusted is not None:
+            kept[trusted] = None
+        elif os.path.isabs(entry):
+            _dropped[entry] = None
+    return os.pathsep.join(kept)
+
+
+def dropped_directories() -> list[str]:
+    """Returns the directories that `host_path` dropped, which people may still have on their own PATH."""
+    return list(_dropped)
+
+
+def dropped_program(name: str) -> str | None:
+    """Returns the path of a program that `host_path` dropped because code can write it, for messages."""
+    return which(name, path=os.pathsep.join(_dropped)) if _dropped else None
+
+
+def interpreter() -> Path:
+    """Returns this Python's path in its resolved environment, because code may replace links."""
+    executable, prefix = Path(sys.executable), Path(sys.prefix)
+    return PYTHON_DIRECTORIES[0] / executable.relative_to(prefix) if executable.is_relative_to(prefix) else executable

@@ -49,8 +49,7 @@ def main(arguments: list[str]) -> None:
 
 def distrust(workspace: Path) -> None:
     """Keeps this process and its successor from running programs from the workspace through PATH."""
-    from ipybox.workspace.programs import host_path
-    from ipybox.workspace.writable import WritablePlaces
+    from ipybox.workspace.writable import WritablePlaces, host_path
 
     os.environ["PATH"] = host_path(WritablePlaces(workspace))
 

@@ -11,8 +11,7 @@ import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.audit import writer
-from ipybox.audit.audit import AuditLog
-from ipybox.audit.digests import digest
+from ipybox.audit.audit import AuditLog, digest
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE
 from ipybox.errors import AuditError, ExecutionCancelledError
 from tests import servers

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.audit import writer
-from ipybox.audit.audit import AuditLog
-from ipybox.audit.digests import key_path
+from ipybox.audit.audit import AuditLog, key_path
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.errors import AuditError

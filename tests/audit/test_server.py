@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp_types import ElicitResult
 
-from ipybox.audit.digests import digest
+from ipybox.audit.audit import digest
 from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer, approver
 from tests import servers

@@ -126,8 +126,8 @@ async def test_calls_of_cells_at_once_are_under_their_own(tmp_path: Path, spans:
 
 
 def test_nothing_is_loaded_for_those_who_do_not_trace():
-    imports = "import sys, ipybox.code_exec.executor; from ipybox.audit import tracing"
-    code = f"{imports}; assert tracing.start_span('x', {{}}) is None"
+    imports = "import sys, ipybox.code_exec.executor; from ipybox.audit import records"
+    code = f"{imports}; assert records._start_span('x', {{}}) is None"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; print([name for name in sys.modules if 'opentelemetry' in name])"],
         capture_output=True,

@@ -83,7 +83,7 @@ TRUSTED = {
     "support/scratch:remove_unused": OWN,
     "support/tables": "a header of limited values, and buffers that pyarrow validates",
     "support/tokens:find_token": OWN,
-    "tool_exec/admission": "a body of limited size and values, read by Python's own JSON parser",
+    "tool_exec/http_api": "a body of limited size and values, read by Python's own JSON parser",
     "tool_exec/approval/client:ApprovalClient._read": "the tool server that the application has connected to",
     "tool_exec/approval/conditions:ToolCall.readings": "paths of at most 1,000 characters",
     "tool_exec/approval/policy": "a file of limited size, parsed by `PolicyDocument`",

@@ -35,7 +35,7 @@ TARGETS: dict[str, list[str]] = {
     "tool_exec/approval/policy": [*POLICY, "tests/workspace/trust"],
     "tool_exec/approval/rules": POLICY,
     "tool_exec/approval/conditions": POLICY,
-    "tool_exec/approval/paths": POLICY,
+    "tool_exec/approval/patterns": POLICY,
     "tool_exec/approval/document": POLICY,
     "audit/redaction": ["tests/audit/test_redaction.py"],
     "mcp_apigen/render/naming": ["tests/mcp_apigen/test_naming.py"],
@@ -45,7 +45,6 @@ TARGETS: dict[str, list[str]] = {
     "workspace/git_config": ["tests/workspace/test_git_config.py"],
     "workspace/imports": ["tests/workspace/test_imports.py"],
     "support/names": ["tests/support/test_names.py"],
-    "workspace/programs": ["tests/workspace/test_programs.py", "tests/workspace/test_writable.py"],
     "workspace/registrations": ["tests/workspace/test_registrations.py"],
     "workspace/scan": _without(
         "tests/workspace/test_scan.py",
@@ -67,7 +66,11 @@ TARGETS: dict[str, list[str]] = {
     ),
     "workspace/trust": ["tests/workspace/trust"],
     "cli/trust": ["tests/workspace/trust"],
-    "workspace/writable": ["tests/workspace/test_writable.py", "tests/workspace/test_imports.py"],
+    "workspace/writable": [
+        "tests/workspace/test_writable.py",
+        "tests/workspace/test_programs.py",
+        "tests/workspace/test_imports.py",
+    ],
 }
 
 CONFIGURATION = """

@@ -10,7 +10,7 @@ import pytest
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.client import ToolRunner
 from ipybox.guest.tools.protocol import RUN_MANY_PATH, RunReply
-from ipybox.tool_exec import batch as batch_module
+from ipybox.tool_exec import dispatch
 from ipybox.tool_exec.approval.approvals import Approvals
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.request import accepts_batches
@@ -116,7 +116,7 @@ async def test_reads_run_concurrently_and_writes_one_after_the_other(tmp_path: P
 
 
 async def test_answers_take_bounded_memory(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(batch_module, "MAX_RESULT_BYTES", 10_000)
+    monkeypatch.setattr(dispatch, "MAX_RESULT_BYTES", 10_000)
     first, second, third = await replies(server, "echo", [{"text": "x" * 6000}, {"text": "y" * 6000}, {"text": "z"}])
 
     assert first.get("content") == [{"type": "text", "text": "x" * 6000}]

@@ -17,7 +17,7 @@ from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
 from ipybox.guest.tools.protocol import INSTALL_PATH
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tokens import find_token, token_file
-from ipybox.tool_exec import admission, http_api
+from ipybox.tool_exec import http_api
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
@@ -206,7 +206,7 @@ async def test_a_call_that_could_cost_too_much_is_refused_with_the_reason(
     error: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(admission, "MAX_REQUEST_BYTES", 2048)
+    monkeypatch.setattr(http_api, "MAX_REQUEST_BYTES", 2048)
     answered, reply = await ask(face(server), "POST", "/run", data=data, headers=headers)
 
     assert answered == status
@@ -241,7 +241,7 @@ async def test_packages_are_installed_only_where_that_is_offered(server: ToolSer
 
 
 async def test_a_package_is_named_in_few_words(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(admission, "MAX_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(http_api, "MAX_REQUEST_BYTES", 1000)
     data = json.dumps({"package_name": "x" * 2000}).encode()
 
     status, reply = await ask(guest_face(server), "POST", INSTALL_PATH, data=data)
@@ -266,7 +266,7 @@ async def test_a_call_with_values_without_end_is_refused(server: ToolServer):
 
 
 async def test_a_large_body_that_does_not_arrive_gives_way(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(admission, "BODY_TIMEOUT", 0.2)
+    monkeypatch.setattr(http_api, "BODY_TIMEOUT", 0.2)
     head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nAuthorization: token {server.kernel_token}\r\n"
     dial = guest_face(server).dial
     assert dial is not None
@@ -309,7 +309,7 @@ async def test_large_calls_that_wait_for_a_decision_keep_no_others_waiting():
 
 
 async def test_large_calls_have_a_bound_together_and_run_in_turns(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server._kernel_requests, "_large_requests", admission.ByteBudget(250_000))  # pyright: ignore[reportPrivateUsage] made when the server is
+    monkeypatch.setattr(server._kernel_requests, "_large_requests", http_api.ByteBudget(250_000))  # pyright: ignore[reportPrivateUsage] made when the server is
 
     async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
         calls = [

@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.workspace import programs
-from ipybox.workspace.programs import dropped_directories, dropped_program, host_path, interpreter
-from ipybox.workspace.writable import PYTHON_DIRECTORIES, WritablePlaces
+from ipybox.workspace import writable
+from ipybox.workspace.writable import (
+    PYTHON_DIRECTORIES,
+    WritablePlaces,
+    dropped_directories,
+    dropped_program,
+    host_path,
+    interpreter,
+)
 
 
 @pytest.fixture
 def directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A directory of programs in the workspace, with the program `tool`, and one elsewhere; nothing is dropped yet."""
-    monkeypatch.setattr(programs, "_dropped", dict[str, None]())
+    monkeypatch.setattr(writable, "_dropped", dict[str, None]())
     inside, outside = tmp_path / "workspace" / "bin", tmp_path / "bin"
     for directory in (inside, outside):
         directory.mkdir(parents=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.sandbox.settings import load_settings
-from ipybox.workspace.programs import host_path, interpreter
-from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces, is_below
+from ipybox.workspace.writable import PACKAGE_DIR, WritablePlaces, host_path, interpreter, is_below
 from tests.servers import WAIT
 
 

@@ -27,8 +27,7 @@ from ipybox.mcp_client import process_guard
 from ipybox.support.child import end_group
 from ipybox.support.inherited import ALL_PROXIES, CERTIFICATES, PACKAGE_INDEXES, SAFE_VARIABLES, inherited
 from ipybox.support.tasks import TaskSet
-from ipybox.workspace.programs import host_path, interpreter
-from ipybox.workspace.writable import WritablePlaces
+from ipybox.workspace.writable import WritablePlaces, host_path, interpreter
 
 #: Maximum lines and bytes of uv's output that a message reports.
 REPORTED_LINES = 25

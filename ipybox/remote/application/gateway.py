@@ -33,8 +33,7 @@ from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import make_ipybox_dir
 from ipybox.support.tasks import TaskSet
 from ipybox.workspace.imports import guard_imports
-from ipybox.workspace.programs import host_path
-from ipybox.workspace.writable import WritablePlaces
+from ipybox.workspace.writable import WritablePlaces, host_path
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import Download

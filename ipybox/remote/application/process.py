@@ -14,7 +14,7 @@ from ipybox.remote.application.settings import Engine
 from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.inherited import BASIC, inherited
-from ipybox.workspace.programs import interpreter
+from ipybox.workspace.writable import interpreter
 
 logger = logging.getLogger(__name__)
 

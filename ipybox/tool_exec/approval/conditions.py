@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ipybox.tool_exec.approval.paths import PathCandidates, PathGlob, read
-from ipybox.tool_exec.approval.patterns import Pattern, is_text
+from ipybox.tool_exec.approval.patterns import PathCandidates, PathGlob, Pattern, is_text, read
 from ipybox.workspace.registrations import PinnedTool
 
 #: Maximum elements of a list; conditions on longer lists are unknown.

@@ -34,8 +34,7 @@ from ipybox.tool_exec.approval.conditions import (
     path_matches,
 )
 from ipybox.tool_exec.approval.document import PolicyDocument
-from ipybox.tool_exec.approval.paths import PathGlob
-from ipybox.tool_exec.approval.patterns import Pattern, is_text, name_glob
+from ipybox.tool_exec.approval.patterns import PathGlob, Pattern, is_text, name_glob
 from ipybox.workspace.registrations import HINTS
 
 Effect = Literal["allow", "ask", "deny"]

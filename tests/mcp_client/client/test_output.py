@@ -11,8 +11,7 @@ import pytest
 from ipybox.errors import MCPConnectionLost
 from ipybox.mcp_client.client import MCPClient
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES
-from ipybox.workspace.programs import host_path
-from ipybox.workspace.writable import WritablePlaces
+from ipybox.workspace.writable import WritablePlaces, host_path
 from tests import servers
 from tests.servers import WAIT
 
