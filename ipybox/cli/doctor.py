@@ -20,8 +20,7 @@ from ipybox import CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.output import say, say_json, say_table
 from ipybox.cli.surroundings import client_findings, network_findings
-from ipybox.docker.engine import DOCKER, examine_engine
-from ipybox.docker.options import default_image
+from ipybox.docker.engine import DOCKER, default_image, examine_engine
 from ipybox.sandbox.findings import INSTALL_UV, Finding, Program, environment_findings, examine
 from ipybox.sandbox.preflight import INSTALL_SRT, diagnose
 from ipybox.support.errors import IpyboxError

@@ -10,12 +10,19 @@ import csv
 import io
 import os
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ipybox.docker.engine import Engine
-from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, DockerError, Options
+from ipybox.docker.engine import DockerError, Engine
 from ipybox.support.state import record_confined_code, workspace_state_dir
 from ipybox.support.way_in import PLUGIN_VARIABLE
+
+#: Path of the workspace in the container.
+WORKSPACE = "/app/workspace"
+
+#: Bytes of memory for ipybox and the MCP servers, in addition to the code's limit.
+MEMORY_BESIDE_CODE = 1 << 30
 
 #: Home of the container's user. Like /tmp, it is discarded with the container.
 HOME = "/home/ipybox"
@@ -33,6 +40,25 @@ PROFILE_FILE = "/dev/stdin"
 
 #: Label of ipybox's containers. Its value is the workspace.
 LABEL = "ipybox.workspace"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options for running the container."""
+
+    #: The host directory to mount as the workspace.
+    workspace: Path
+    image: str
+    #: A Docker network, such as `none`; by default, Docker's default network.
+    network: str | None = None
+    #: Names of environment variables to pass to the container and its MCP servers.
+    env: Sequence[str] = ()
+    #: Memory limit for code in bytes; 0 for no limit, None for half of the machine's memory.
+    memory_limit: int | None = None
+    #: Whether to isolate code from the MCP servers and their secrets in the container.
+    sandbox: bool = False
+    #: Arguments for ipybox in the container.
+    passed_on: Sequence[str] = ()
 
 
 def create_command(options: Options, engine: Engine) -> list[str]:

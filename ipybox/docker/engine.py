@@ -8,8 +8,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any, cast
 
-from ipybox.docker.options import DockerError
 from ipybox.sandbox.findings import Finding, Program
+from ipybox.support.errors import IpyboxError
 from ipybox.support.probe import probe
 
 DOCKER = Program("docker", "docker", "", remedy="install Docker Engine or Docker Desktop")
@@ -25,6 +25,15 @@ INFORMATION = [
 
 #: The script that builds the image, next to the package.
 BUILD_SCRIPT = "docker-build.sh"
+
+
+class DockerError(IpyboxError):
+    """ipybox can't be run in a container; the message says why, and what to do."""
+
+
+def default_image() -> str:
+    """Returns the image's default name; docker-build.sh reads the same variable."""
+    return os.environ.get("IPYBOX_IMAGE") or "ipybox"
 
 
 @dataclass(frozen=True)

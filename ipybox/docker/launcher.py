@@ -17,9 +17,8 @@ import subprocess
 from contextlib import suppress
 from typing import NoReturn
 
-from ipybox.docker.container import create_command
-from ipybox.docker.engine import Engine, find_engine
-from ipybox.docker.options import DockerError, Options
+from ipybox.docker.container import Options, create_command
+from ipybox.docker.engine import DockerError, Engine, find_engine
 from ipybox.docker.seccomp import profile
 
 #: Seconds for Docker to create a container, which may include mounting its image.

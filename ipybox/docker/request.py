@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from ipybox.docker.container import WORKSPACE, Options
+from ipybox.docker.engine import DockerError, default_image
 from ipybox.docker.launcher import launch
-from ipybox.docker.options import WORKSPACE, DockerError, Options, default_image
 from ipybox.docker.refusal import refuse
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.support.printable import printable

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipybox.docker.engine import examine_engine
-from ipybox.docker.options import default_image
+from ipybox.docker.engine import default_image, examine_engine
 from ipybox.errors import SandboxError
 from ipybox.sandbox.findings import Finding, Install, environment_findings, together
 from ipybox.sandbox.preflight import diagnose, requirements

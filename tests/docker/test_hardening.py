@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from ipybox.docker.container import PIDS_LIMIT, STATE, create_command
+from ipybox.docker.container import MEMORY_BESIDE_CODE, PIDS_LIMIT, STATE, WORKSPACE, Options, create_command
 from ipybox.docker.engine import find_engine
-from ipybox.docker.options import MEMORY_BESIDE_CODE, WORKSPACE, Options
 from tests.docker.conftest import NETWORK, client_of
 from tests.mcp_server.test_server import call, output, text_of
 from tests.servers import WAIT

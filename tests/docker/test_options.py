@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from ipybox.cli.docker import option_arguments
-from ipybox.docker.container import create_command
-from ipybox.docker.engine import Engine
-from ipybox.docker.options import MEMORY_BESIDE_CODE, DockerError, Options
+from ipybox.docker.container import MEMORY_BESIDE_CODE, Options, create_command
+from ipybox.docker.engine import DockerError, Engine
 from ipybox.docker.refusal import refuse, request_id
 from ipybox.docker.request import container_options
 from ipybox.support.state import workspace_state_dir

@@ -17,8 +17,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from ipybox.docker.engine import DAEMON_TIMEOUT, examine_engine
-from ipybox.docker.options import default_image
+from ipybox.docker.engine import DAEMON_TIMEOUT, default_image, examine_engine
 from tests.docker.conftest import readable_copy
 from tests.servers import ROOT, WAIT
 

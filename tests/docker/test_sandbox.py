@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.docker.container import create_command
-from ipybox.docker.engine import Engine, find_engine
-from ipybox.docker.options import DockerError, Options
+from ipybox.docker.container import Options, create_command
+from ipybox.docker.engine import DockerError, Engine, find_engine
 from ipybox.docker.seccomp import profile
 from ipybox.support.state import workspace_state_dir
 from tests import registry
