@@ -42,6 +42,8 @@ _LINE = re.compile(
     [^\r\n]*+""",
     re.DOTALL | re.VERBOSE,
 )
+# `${NAME}` or `${NAME:-default}`, without a further `${`: looking for the end of each would take quadratic time.
+_REFERENCE = re.compile(r"\$\{((?:[^:}$]|\$(?!\{))*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\}")
 _COMMENT = re.compile(r"\s\#")
 _SINGLE_QUOTED_ESCAPES = re.compile(r"\\([\\'])")
 _DOUBLE_QUOTED_ESCAPES = re.compile(r"""\\([\\'"abfnrtv])""")
@@ -134,19 +136,11 @@ def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]
 
 def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
     """Yields the parts of a value, with `${NAME}` and `${NAME:-default}` expanded."""
-    position, colon, closing = 0, -1, -1
-    while (start := value.find("${", position)) >= 0:
-        if closing < start and (closing := value.find("}", start)) < 0:
-            break
-        if colon < start and (colon := value.find(":", start)) < 0:
-            colon = len(value)
-        if colon < closing and value[colon + 1] != "-":  # not a variable
-            yield value[position : start + 2]
-            position = start + 2
-            continue
-        yield value[position:start]
-        yield known.get(value[start + 2 : min(colon, closing)], value[colon + 2 : closing])
-        position = closing + 1
+    position = 0
+    for reference in _REFERENCE.finditer(value):
+        yield value[position : reference.start()]
+        yield known.get(reference[1], reference[2] or "")
+        position = reference.end()
     yield value[position:]
 
 
