@@ -83,7 +83,6 @@ def test_an_unknown_name_is_an_attribute_error():
         ("ipybox.tool_exec.approval.server", ["ApprovalChannel"]),
         ("ipybox.tool_exec.approval.policy", ["ApprovalPolicy", "Policy"]),
         ("ipybox.audit.audit", ["AuditLog"]),
-        ("ipybox.audit.audit", ["digest"]),
         (
             "ipybox.code_exec",
             [

@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -35,25 +36,16 @@ class AuditLog:
 
     Args:
         workspace: The workspace.
-        detail: `full` for code and arguments, truncated and without secrets; `hash` for their keyed hashes only
-            (`digest`).
+        detail: `full` for code and arguments, truncated and without secrets; `hash` for their keyed hashes only, see
+            `digest`.
         secrets: Values to remove from everything written, by the names that replace them, in addition to secrets in
             the environment and the workspace's `.env`.
-        file: The file; the workspace's own log by default.
     """
 
-    def __init__(
-        self,
-        workspace: Path,
-        detail: Detail = "full",
-        *,
-        secrets: Mapping[str, str] | None = None,
-        file: AuditLogFile | None = None,
-    ):
+    def __init__(self, workspace: Path, detail: Detail = "full", *, secrets: Mapping[str, str] | None = None):
         if detail not in get_args(Detail):
             raise ValueError(f"invalid audit={detail!r}: use {', '.join(map(repr, get_args(Detail)))}")
-        self.file = file or AuditLogFile(workspace)
-        self._key: bytes | None = None
+        self.file = AuditLogFile(workspace)
         self._full = detail == "full"
         self.redactor = workspace_redactor(workspace, {})
         self.redactor.add_secrets(secrets or {})
@@ -64,7 +56,7 @@ class AuditLog:
     def open(self) -> None:
         """Raises an AuditError if the log can't be written."""
         try:
-            self._key = load_or_create_key(key_path())
+            _ = self._key
         except (OSError, ValueError) as exc:
             raise AuditError(f"can't read the key for the audit log's hashes: {exc}") from exc
         self.file.check()
@@ -102,11 +94,23 @@ class AuditLog:
         }
 
     def digest(self, value: Any) -> str | None:
-        """Returns the hash of a JSON value; None if it is nested too deeply."""
+        """Returns the hash of a JSON value as in the log; None if the value is nested too deeply.
+
+        It is the HMAC-SHA256 of the canonical JSON: keys sorted, no spaces, non-ASCII characters escaped. It is keyed
+        because trying all short values would reveal a short secret behind a plain hash. The key belongs to the user,
+        who can check whether a line is about a given value; sandboxed code can't read it.
+        """
+        mac = hmac.new(self._key, digestmod=hashlib.sha256)
         try:
-            return digest(value, self._key)
+            for piece in _ENCODER.iterencode(value):  # in pieces, so that other threads can run
+                mac.update(piece.encode())
         except RecursionError:
             return None
+        return f"hmac-sha256:{mac.hexdigest()}"
+
+    @cached_property
+    def _key(self) -> bytes:
+        return load_or_create_key(state_dir() / "audit.key")
 
     def add_placeholder_secrets(self, value: Mapping[str, Any]) -> None:
         """Removes the secrets behind placeholders in server parameters from everything written from now on."""
@@ -116,21 +120,3 @@ class AuditLog:
             self.add_secrets({name: os.environ[name] for name in names if name in os.environ})
         else:
             self._without_variables = value
-
-
-def key_path() -> Path:
-    """Returns the path of the key: `ipybox/audit.key` in the user's state directory (XDG), mode 0600."""
-    return state_dir() / "audit.key"
-
-
-def digest(value: Any, key: bytes | None = None) -> str:
-    """Returns the hash of a JSON value as in the audit log, by default with the user's key.
-
-    It is the HMAC-SHA256 of the canonical JSON: keys sorted, no spaces, non-ASCII characters escaped. It is keyed
-    because trying all short values would reveal a short secret behind a plain hash. The key belongs to the user, who
-    can check whether a line is about a given value; sandboxed code can't read it.
-    """
-    mac = hmac.new(key or load_or_create_key(key_path()), digestmod=hashlib.sha256)
-    for piece in _ENCODER.iterencode(value):  # in pieces, so that other threads can run
-        mac.update(piece.encode())
-    return f"hmac-sha256:{mac.hexdigest()}"

@@ -35,15 +35,13 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEX
 class AuditLogFile:
     """The log of one workspace. Its file is opened on demand, even after `close`.
 
-    A file may exceed `max_bytes` only if it contains a single line. The newest `max_full` full files are kept.
+    A file may exceed `MAX_BYTES` only if it contains a single line. The newest `MAX_FULL` full files are kept.
     """
 
-    def __init__(self, workspace: Path, *, max_bytes: int = MAX_BYTES, max_full: int = MAX_FULL):
+    def __init__(self, workspace: Path):
         self._workspace = workspace
         #: The file with the newest lines.
         self.path = workspace / STATE_DIR / LOG_NAME
-        self._max_bytes = max_bytes
-        self._max_full = max_full
         self._file: int | None = None
         self._lock: int | None = None
 
@@ -76,7 +74,7 @@ class AuditLogFile:
             while lines:
                 file = self._current()
                 size = os.fstat(file).st_size
-                if lines[0] and size and size + len(lines[0]) > self._max_bytes:
+                if lines[0] and size and size + len(lines[0]) > MAX_BYTES:
                     file, size = self._rotate(), 0
                 if os.write(file, lines[0]) < len(lines[0]):
                     os.ftruncate(file, size)
@@ -109,8 +107,8 @@ class AuditLogFile:
 
     def _rotate(self) -> int:
         with self._directory() as directory:
-            directory.remove(_rotated(self._max_full))
-            for number in range(self._max_full - 1, 0, -1):
+            directory.remove(_rotated(MAX_FULL))
+            for number in range(MAX_FULL - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     directory.rename(_rotated(number), directory, _rotated(number + 1))
             directory.rename(LOG_NAME, directory, _rotated(1))

@@ -88,7 +88,7 @@ class ExecutionRecord:
         attributes = {"session.id": str(session["session_id"]), "ipybox.cell.id": self.id}
         self.span = _start_span("execute_cell", attributes)
         #: The fields that identify it in events.
-        self.ids = {**session, "cell_id": self.id, **(_span_ids(self.span) if self.span else {})}
+        self.ids = {**session, "cell_id": self.id}
         self._started = time.monotonic()
 
     def succeed(self, result: "ExecutionOutput") -> None:
@@ -150,7 +150,7 @@ class ToolCallRecord:
         }
         self.span = _start_span(f"execute_tool {name}", attributes, parent=cell and cell.span)
         #: The fields that identify it in events.
-        self.ids = {**session, "cell_id": cell and cell.id, **(_span_ids(self.span) if self.span else {})}
+        self.ids = {**session, "cell_id": cell and cell.id}
         #: When it was requested.
         self.started = time.monotonic()
         if cell is not None:
@@ -248,15 +248,6 @@ def _end_span(span: "Span", error_type: str | None) -> None:
         span.set_attribute("error.type", error_type)
         span.set_status(StatusCode.ERROR)
     span.end()
-
-
-def _span_ids(span: "Span") -> dict[str, str]:
-    """Returns the fields that identify a span in a log.
-
-    https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/
-    """
-    context = span.get_span_context()
-    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
 
 @cache

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ipybox.audit.audit import AuditLog
+
 #: What differs from run to run.
 CHANGING = ("time", "session_id", "cell_id", "tool_call_id", "duration")
 
@@ -26,3 +28,8 @@ def events(workspace: Path, *names: str) -> list[dict[str, Any]]:
 def steady(line: dict[str, Any]) -> dict[str, Any]:
     """Returns an event without what differs from run to run."""
     return {name: value for name, value in line.items() if name not in CHANGING}
+
+
+def digest(value: object) -> str | None:
+    """The hash of a value in this user's logs."""
+    return AuditLog(Path()).digest(value)

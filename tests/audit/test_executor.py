@@ -11,11 +11,11 @@ import pytest_asyncio
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.audit import writer
-from ipybox.audit.audit import AuditLog, digest
+from ipybox.audit.audit import AuditLog
 from ipybox.audit.records import MAX_ARGUMENTS, MAX_CODE
 from ipybox.errors import AuditError, ExecutionCancelledError
 from tests import servers
-from tests.audit.lines import events, log_of, steady
+from tests.audit.lines import digest, events, log_of, steady
 from tests.audit.test_log import file_size_limit, held_lock
 from tests.conftest import Fifo, Mode
 

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from ipybox.audit import log as log_module
 from ipybox.audit import writer
-from ipybox.audit.audit import AuditLog, key_path
+from ipybox.audit.audit import AuditLog
 from ipybox.audit.log import AuditLogFile
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.errors import AuditError
 from ipybox.guest.tools.protocol import RunRequest
+from ipybox.support.state import state_dir
 from tests.audit.lines import lines, log_of
 from tests.servers import WAIT
 
@@ -27,9 +29,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from ipybox.audit.audit import AuditLog
-from ipybox.audit.log import AuditLogFile
+from ipybox.audit import log
 workspace = Path(sys.argv[1])
-audit = AuditLog(workspace, file=AuditLogFile(workspace, max_bytes=10_000, max_full=100))
+log.MAX_BYTES, log.MAX_FULL = 10_000, 100
+audit = AuditLog(workspace)
 for number in range(500):
     audit.record("test", writer=sys.argv[2], number=number)
 audit.close()
@@ -37,8 +40,10 @@ audit.close()
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Generator[AuditLogFile]:
-    made = AuditLogFile(tmp_path, max_bytes=100, max_full=2)
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[AuditLogFile]:
+    monkeypatch.setattr(log_module, "MAX_BYTES", 100)
+    monkeypatch.setattr(log_module, "MAX_FULL", 2)
+    made = AuditLogFile(tmp_path)
     yield made
     made.close()
 
@@ -275,7 +280,7 @@ def rotated(log: AuditLogFile, number: int) -> Path:
 
 def test_key_that_can_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    key_path().mkdir(parents=True)
+    (state_dir() / "audit.key").mkdir(parents=True)
 
     with pytest.raises(AuditError, match="can't read the key for the audit log's hashes: "):
         AuditLog(tmp_path).open()

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from mcp_types import ElicitResult
 
-from ipybox.audit.audit import digest
 from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer, approver
 from tests import servers
-from tests.audit.lines import events, log_of
+from tests.audit.lines import digest, events, log_of
 from tests.conftest import Mode
 from tests.mcp_server.in_process import connected
 from tests.mcp_server.test_approver import CALL, User, accept, run

@@ -7,12 +7,12 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import nbformat
 import pytest
 
 from ipybox.audit.audit import AuditLog, Detail
-from ipybox.audit.log import AuditLogFile
 from ipybox.audit.notebook import logged
 from ipybox.cli.notebook import notebook
 from ipybox.cli.parsing import Failure
@@ -22,12 +22,14 @@ def record(
     workspace: Path, *codes: str, session: str = "0" * 16, name: str = "default", detail: Detail = "full"
 ) -> None:
     """Writes the lines of a session as an executor does, into files that hold few of them."""
-    log = AuditLog(workspace, detail, file=AuditLogFile(workspace, max_bytes=1000))
+    log = AuditLog(workspace, detail)
     ids = {"session_id": session, "session_name": name}
-    log.record("session", **ids, action="start", sandbox=False)
-    for number, code in enumerate(codes):
-        log.record("cell", **ids, cell_id=f"{number:016}", **log.code(code), outcome="ok", output_chars=0, duration=0.1)
-    log.close()
+    cell = {"outcome": "ok", "output_chars": 0, "duration": 0.1}
+    with patch("ipybox.audit.log.MAX_BYTES", 1000):
+        log.record("session", **ids, action="start", sandbox=False)
+        for number, code in enumerate(codes):
+            log.record("cell", **ids, cell_id=f"{number:016}", **log.code(code), **cell)
+        log.close()
 
 
 def add(workspace: Path, *lines: bytes | dict[str, Any]) -> None:
