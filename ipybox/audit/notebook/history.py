@@ -1,16 +1,15 @@
 """Keeps the cells of one session in memory, within a limit, to export them as a notebook."""
 
 import sys
-from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.audit.notebook.session import Event, ExecutedCell, Note, SessionContent
 from ipybox.audit.records import MAX_OTHER
 from ipybox.support.errors import CodeExecutionError, ExecutionTimeoutError, RaisedException
-from ipybox.support.outputs import Display, ExecutionOutput, Stream
+from ipybox.support.outputs import ExecutionOutput
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -28,12 +27,12 @@ class SessionHistory(SessionContent):
     """
 
     def __init__(self, limit: int, redactor: Callable[[], "Redactor"]):
-        super().__init__(self._keep)
+        super().__init__()
         self._limit = limit
         self._new_redactor = redactor
-        #: Older entries, without outputs, and newer ones, each with its size.
-        self._bare: deque[tuple[ExecutedCell | Note, int]] = deque()
-        self._whole: deque[tuple[ExecutedCell | Note, int]] = deque()
+        #: The size of each entry, and the number of the oldest ones that have lost their outputs.
+        self._sizes: list[int] = []
+        self._bare = 0
         self._bytes = 0
         self._cells_dropped = 0
 
@@ -66,7 +65,7 @@ class SessionHistory(SessionContent):
         """Returns the notebook of all cells that have ended."""
         from ipybox.audit.notebook.document import notebook
 
-        cells_without = sum("outputs_dropped" in entry.metadata for entry, _ in self._bare)
+        cells_without = sum("outputs_dropped" in entry.metadata for entry in self.entries)
         notes: list[str] = []
         if self._cells_dropped:
             notes.append(f"This notebook omits the first {self._cells_dropped:,} cells.")
@@ -75,31 +74,36 @@ class SessionHistory(SessionContent):
         if notes:
             notes.append(f"ipybox keeps a session's last {self._limit:,} bytes (`notebook_bytes`).")
         known: dict[str, Any] = {**metadata, "tool_calls": self.calls.get("")}
-        return notebook([entry for entry, _ in (*self._bare, *self._whole)], notes=notes, metadata=known)
+        return notebook(self.entries, notes=notes, metadata=known)
 
-    def _keep(self, entry: ExecutedCell | Note) -> None:
-        size = _size(entry, self._limit)
-        self._whole.append((entry, size))
-        self._bytes += size
+    def append(self, entry: ExecutedCell | Note) -> None:
+        """Adds an entry, and makes room for it."""
+        super().append(entry)
+        self._sizes.append(_size(entry, self._limit))
+        self._bytes += self._sizes[-1]
         while self._bytes > self._limit:
-            if self._whole:
-                self._strip_oldest()
+            if self._bare < len(self.entries):
+                self._drop_outputs(self._bare)
+                self._bare += 1
             else:
-                dropped, size = self._bare.popleft()
-                self._bytes -= size
-                if isinstance(dropped, ExecutedCell):
-                    self._cells_dropped += 1
-                    self.calls.pop(dropped.metadata.get("cell_id", ""), None)
+                self._drop_oldest()
 
-    def _strip_oldest(self) -> None:
-        """Drops the outputs of the oldest entry that still has them. The application's result keeps them."""
-        entry, size = self._whole.popleft()
-        self._bytes -= size
+    def _drop_outputs(self, number: int) -> None:
+        """Drops the outputs of an entry. The application's result keeps them."""
+        entry = self.entries[number]
         if isinstance(entry, ExecutedCell) and entry.outputs:
             entry = replace(entry, outputs=(), metadata={**entry.metadata, "outputs_dropped": True})
-            size = _size(entry, self._limit)
-        self._bare.append((entry, size))
-        self._bytes += size
+            self._bytes -= self._sizes[number]
+            self.entries[number], self._sizes[number] = entry, _size(entry, self._limit)
+            self._bytes += self._sizes[number]
+
+    def _drop_oldest(self) -> None:
+        entry = self.entries.pop(0)
+        self._bytes -= self._sizes.pop(0)
+        self._bare -= 1
+        if isinstance(entry, ExecutedCell):
+            self._cells_dropped += 1
+            self.calls.pop(entry.metadata.get("cell_id", ""), None)
 
     def _error(self, exc: BaseException) -> RaisedException:
         raised: RaisedException | None = getattr(exc, "raised", None)
@@ -121,21 +125,11 @@ def _size(value: object, enough: int) -> int:
     while waiting and total <= enough:
         each = waiting.pop()
         total += sys.getsizeof(each)
-        match each:
-            case dict():
-                items = cast(dict[str, object], each)
-                waiting += [*items.keys(), *items.values()]
-            case list() | tuple():
-                waiting += cast("list[object] | tuple[object, ...]", each)
-            case ExecutedCell():
-                waiting += [each.code, each.metadata, each.tool_calls, each.outputs]
-                waiting += [] if each.error is None else [each.error.value, each.error.traceback]
-            case Note():
-                waiting.append(each.text)
-            case Stream():
-                waiting.append(each.text)
-            case Display():
-                waiting += [dict(each.data), dict(each.metadata)]
-            case _:
-                pass
+        if isinstance(each, dict):
+            items = cast(dict[str, object], each)
+            waiting += [*items.keys(), *items.values()]
+        elif isinstance(each, list | tuple):
+            waiting += cast("list[object] | tuple[object, ...]", each)
+        elif is_dataclass(each):
+            waiting += [getattr(each, attribute.name) for attribute in fields(each)]
     return total

@@ -96,8 +96,7 @@ class LoggedSessions:
 
     def notebook(self, session: LoggedSession) -> "NotebookNode":
         """Returns the notebook of a session; raises a ValueError if the log has hashes instead of code."""
-        entries = list[ExecutedCell | Note]()
-        content, left, omitted, has_code = SessionContent(entries.append), MAX_VALUES, 0, False
+        content, left, omitted, has_code = SessionContent(), MAX_VALUES, 0, False
         for event, values in self._events():
             if event.get("session_id") == session.id:
                 left -= values + LINE_VALUES
@@ -119,6 +118,7 @@ class LoggedSessions:
             notes.append(f"{self._unreadable:,} lines of the log were skipped because they are not in ipybox's format.")
         metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls.get("")}
         title = f"ipybox session {code_span(session.name or '(unnamed)')}"
+        entries = content.entries
         ended = {"", *(entry.metadata.get("cell_id") for entry in entries if isinstance(entry, ExecutedCell))}
         for cell_id, calls in content.calls.items():
             if calls and cell_id not in ended:

@@ -1,7 +1,7 @@
 """The cells and notes of one session, built from live events or from the lines of the audit log."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class Note:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-#: Maximum tool calls, and denials, kept for each cell, and for the time between cells.
+#: Maximum tool calls kept for each cell, and for the time between cells.
 MAX_CALLS = 1000
 
 #: Why state was lost, by the action in the audit log.
@@ -67,13 +67,11 @@ Call = dict[str, Any]
 
 
 class SessionContent:
-    """The content of a session's notebook; `add` receives its events in order. Only scalar fields are used.
+    """The content of a session's notebook; `add` receives its events in order. Only scalar fields are used."""
 
-    `append` receives the notes and the cells that have ended.
-    """
-
-    def __init__(self, append: Callable[[ExecutedCell | Note], None]):
-        self._append = append
+    def __init__(self) -> None:
+        #: The notes and the cells that have ended.
+        self.entries: list[ExecutedCell | Note] = []
         #: The number of cells so far.
         self.count = 0
         #: The tool calls by cell id; "" for calls outside cells.
@@ -81,7 +79,6 @@ class SessionContent:
         self._dropped: Counter[str] = Counter()
         #: The calls that have not ended, by cell id and call id.
         self._open: dict[tuple[str, str], Call] = {}
-        self._denials: defaultdict[str, list[Event]] = defaultdict(list)
         #: Notes about resets during a cell, to append after the cell.
         self._resets: dict[str, Note] = {}
 
@@ -97,12 +94,14 @@ class SessionContent:
                 arguments = event.get("arguments")
                 self._call(cell_id, event).update({"arguments": arguments} if isinstance(arguments, dict) else {})
                 self._open.pop((cell_id, text_in(event, "tool_call_id") or ""), None)
-            case "denial" if cell_id and len(self._denials[cell_id]) != MAX_CALLS:
-                self._denials[cell_id].append({name: text_in(event, name) for name in ("by", "message")})
             case "session":
                 self._add_note(cell_id, text_in(event, "action") or "")
             case _:
                 pass
+
+    def append(self, entry: ExecutedCell | Note) -> None:
+        """Adds a note, or a cell that has ended."""
+        self.entries.append(entry)
 
     def new_cell(self, code: str) -> ExecutedCell:
         """Returns the next cell."""
@@ -114,11 +113,9 @@ class SessionContent:
         cell.tool_calls = self.calls[cell_id]
         if dropped := self._dropped.pop(cell_id, 0):
             cell.metadata["tool_calls_dropped"] = dropped
-        if cell_id in self._denials:
-            cell.metadata["denials"] = self._denials.pop(cell_id)
-        self._append(cell)
+        self.append(cell)
         if cell_id in self._resets:
-            self._append(self._resets.pop(cell_id))
+            self.append(self._resets.pop(cell_id))
 
     def _add_note(self, cell_id: str, action: str) -> None:
         if action not in _STATE_LOST or not (self.count or cell_id):
@@ -128,7 +125,7 @@ class SessionContent:
         if action == "reset" and cell_id:
             self._resets[cell_id] = note
         else:
-            self._append(note)
+            self.append(note)
 
     def _call(self, cell_id: str, event: Event) -> Call:
         key = cell_id, text_in(event, "tool_call_id") or ""

@@ -1,7 +1,5 @@
 """The limits of what executors keep for notebooks."""
 
-from typing import Any
-
 from ipybox.audit.notebook.history import SessionHistory
 from ipybox.audit.notebook.session import MAX_CALLS, ExecutedCell
 from ipybox.audit.redaction import Redactor
@@ -59,17 +57,15 @@ def test_the_oldest_cells_are_dropped_if_their_code_is_too_long():
     assert rest[-1]["execution_count"] == 100
 
 
-def test_the_calls_and_denials_of_a_cell_are_bounded():
+def test_the_calls_of_a_cell_are_bounded():
     history = SessionHistory(1000 * KB, Redactor)
     cell = history.new_cell("pass")
     for number in range(MAX_CALLS + 2):
         call = {"cell_id": "1", "tool_call_id": str(number)}
         history.add({"event": "decision", **call, "accepted": True, "by": "auto"})
         history.add({"event": "tool_call", **call, "arguments": {}, "outcome": "ok"})
-        history.add({"event": "denial", "cell_id": "1", "by": "tool_server", "message": "not registered"})
     end(history, cell)
 
-    metadata: Any = cell.metadata
-    assert (len(cell.tool_calls), metadata["tool_calls_dropped"], len(metadata["denials"])) == (MAX_CALLS, 2, MAX_CALLS)
+    assert (len(cell.tool_calls), cell.metadata["tool_calls_dropped"]) == (MAX_CALLS, 2)
     decision = {"accepted": True, "by": "auto"}
     assert cell.tool_calls[7] == {"tool_call_id": "7", "decision": decision, "arguments": {}, "outcome": "ok"}
