@@ -81,7 +81,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ),
         ("ipybox.tool_exec.approval.client", ["ApprovalClient", "ApprovalRequest"]),
         ("ipybox.tool_exec.approval.server", ["ApprovalChannel"]),
-        ("ipybox.tool_exec.approval.policy", ["ApprovalPolicy", "Policy"]),
+        ("ipybox.tool_exec.approval.policy", ["ApprovalPolicy"]),
         ("ipybox.audit.audit", ["AuditLog"]),
         (
             "ipybox.code_exec",

@@ -290,7 +290,3 @@ def _is_plain(name: str) -> bool:
     """Returns whether a rule for this name matches no other name. Rules compare characters, not glyphs."""
     plain = (each.isalnum() or each in _MARKS or unicodedata.category(each).startswith("M") for each in name)
     return 0 < len(name) <= _MAX_NAME and all(plain)
-
-
-#: The former name, which documents use.
-Policy = ApprovalPolicy
