@@ -14,7 +14,7 @@ from ipybox.code_exec.option_checks import check_types
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.kernel_mgr.timeouts import KERNEL_INIT_TIMEOUT
 from ipybox.sandbox.settings import SandboxConfig, SandboxSettings, optional_settings
-from ipybox.workspace.env_file import EnvFile
+from ipybox.workspace import env_file
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ class ExecutorConfig:
         return {**self._env_file.read(), **(self.variables or {})}
 
     @cached_property
-    def _env_file(self) -> EnvFile:
-        return EnvFile(self.workspace)
+    def _env_file(self) -> env_file.FollowedFile:
+        return env_file.FollowedFile(self.workspace / env_file.NAME, lambda: env_file.read_env_file(self.workspace))
 
     @property
     def writable_places(self) -> WritablePlaces:

@@ -71,13 +71,6 @@ class FollowedFile:
         return self._values
 
 
-class EnvFile(FollowedFile):
-    """A workspace's `.env` file."""
-
-    def __init__(self, workspace: Path):
-        super().__init__(workspace / NAME, lambda: read_env_file(workspace))
-
-
 def read_env_file(workspace: Path) -> dict[str, str]:
     """Returns the variables in a workspace's `.env` file. `${NAME}` in a value refers to another variable in the file.
 

@@ -13,7 +13,7 @@ import pytest
 from ipybox import CodeExecutionError, CodeExecutor, generate_mcp_sources
 from ipybox.audit.audit import AuditLog
 from ipybox.support.untrusted_paths import MAX_SETTINGS
-from ipybox.workspace.env_file import EnvFile, read_env_file
+from ipybox.workspace.env_file import FollowedFile, read_env_file
 from tests import servers
 from tests.conftest import Mode
 
@@ -109,7 +109,8 @@ def test_values_that_become_too_large_cost_no_others(tmp_path: Path):
 
 
 def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path):
-    env_file, path = EnvFile(tmp_path), tmp_path / ".env"
+    path = tmp_path / ".env"
+    env_file = FollowedFile(path, lambda: read_env_file(tmp_path))
     assert env_file.read() == {}
 
     path.write_text("A=1")
