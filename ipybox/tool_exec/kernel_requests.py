@@ -59,15 +59,11 @@ class KernelRequests:
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
         """The handlers, by method and path."""
         return {
-            **self.of_tools,
+            ("POST", RUN_PATH): self._run,
+            ("POST", RUN_MANY_PATH): self._run_many,
             ("POST", INSTALL_PATH): self._install,
             ("POST", SHELL_PATH): self._shell,
         }
-
-    @property
-    def of_tools(self) -> Mapping[tuple[str, str], Handler]:
-        """The handlers of tool calls, by method and path."""
-        return {("POST", RUN_PATH): self._run, ("POST", RUN_MANY_PATH): self._run_many}
 
     async def _run(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
         async with self._received(request, caller, is_run_request) as (call, large):

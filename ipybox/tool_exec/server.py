@@ -180,7 +180,7 @@ class ToolServer:
         self.port, token = int(listener.getsockname()[1]), new_token()
         self._token_file = publish_token("tool-server", self.port, token)
         handlers = {
-            **KernelRequests().of_tools,  # need no seal
+            **KernelRequests().handlers,  # need no seal
             ("PUT", RESET_PATH): self._reset,
             ("GET", STATUS_PATH): self._status,
             ("GET", APPROVAL_PATH): self._approval,
