@@ -21,12 +21,13 @@ from ipybox.audit.records import (
     utc_now,
 )
 from ipybox.guest.tools.protocol import RunRequest
+from ipybox.support.errors import NO_CELL
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
     from ipybox.audit.audit import AuditLog
-    from ipybox.audit.notebook.history import SessionHistory
+    from ipybox.audit.notebook.session import SessionHistory
     from ipybox.audit.records import JobAction, SessionObserver
 
 
@@ -64,7 +65,7 @@ class SessionRecorder:
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a notebook; raises a RuntimeError if its cells are not kept."""
         if self._history is None:
-            raise RuntimeError("the session's cells are not kept: create the executor with `notebook_bytes` above 0")
+            raise RuntimeError(NO_CELL)
         return self._history.notebook(session_id=self._id, session_name=self.name)
 
     def session(self, action: str, **fields: object) -> None:

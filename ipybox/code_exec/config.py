@@ -19,7 +19,7 @@ from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog, Detail
-    from ipybox.audit.notebook.history import SessionHistory
+    from ipybox.audit.notebook.session import SessionHistory
     from ipybox.audit.redaction import Redactor
     from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
     from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
@@ -269,7 +269,7 @@ class ExecutorConfig:
         """Returns a history that keeps a session for its notebook, without known secrets; None to keep nothing."""
         if self.notebook_bytes <= 0:
             return None
-        from ipybox.audit.notebook.history import SessionHistory
+        from ipybox.audit.notebook.session import SessionHistory
 
         return SessionHistory(self.notebook_bytes, lambda: self._redactor if audit is None else audit.redactor)
 

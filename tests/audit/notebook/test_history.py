@@ -1,7 +1,6 @@
 """The limits of what executors keep for notebooks."""
 
-from ipybox.audit.notebook.history import SessionHistory
-from ipybox.audit.notebook.session import MAX_CALLS, ExecutedCell
+from ipybox.audit.notebook.session import MAX_CALLS, ExecutedCell, SessionHistory
 from ipybox.audit.redaction import Redactor
 from ipybox.support.outputs import Display, ExecutionOutput, Stream
 
