@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.codegen.corpora import Corpus
 from benchmarks.subject import SubjectError, environment
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.render.naming import module_names
+from tests.written_packages import write_package
 
 _SUBJECTS = Path(__file__).parent / "subjects"
 #: Seconds after which a process counts as hung.

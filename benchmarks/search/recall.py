@@ -12,9 +12,9 @@ from ipybox import generate_mcp_sources
 from ipybox.codeact.library import Library
 from ipybox.codeact.search import search
 from ipybox.codeact.tool_info import ToolInfo, mcp_cards
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.servers import ROOT, filesystem, time_
+from tests.written_packages import write_package
 
 #: The definitions of GitHub's server, which are not part of the repository.
 SCHEMAS = ROOT.parent / "shared" / "schemas" / "github_tools.json"

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import recorded
 from ipybox.code_exec.function_package import is_function_package
-from ipybox.mcp_apigen.generator import check_place, generate_package
-from ipybox.mcp_apigen.package.tool_modules import ToolModules
+from ipybox.mcp_apigen.generator import ToolModules, check_place, generate_package
 from ipybox.mcp_apigen.render.naming import package_name
-from ipybox.mcp_client.oauth.sign_in import SignIn, open_in_browser
+from ipybox.mcp_client.oauth import SignIn, open_in_browser
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
 from ipybox.mcp_client.secrets import LiteralSecret, literal_secrets
 from ipybox.mcp_client.stdio_servers import named_paths, risk

@@ -2,7 +2,7 @@
 
     tools ──► schema/ ──► ir ──► render/ ──► package/files ──► generator ──► root_dir/server_name/
                                                                    ▲
-    the existing package ──► package/existing ──► merge (additions) ──► swap
+    the existing package ──► package/merge (additions) ──► package/swap
 
     schema/     JSON Schema to the intermediate representation, and whether types express all of a schema
     render/     the intermediate representation to source
@@ -22,14 +22,14 @@ from ipybox.support.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from ipybox.code_exec.registration import generate_mcp_sources
-    from ipybox.mcp_apigen.package.tool_modules import ToolModules
+    from ipybox.mcp_apigen.generator import ToolModules
 
 __all__ = ["ToolModules", "generate_mcp_sources"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "ToolModules": "ipybox.mcp_apigen.package.tool_modules",
+        "ToolModules": "ipybox.mcp_apigen.generator",
         "generate_mcp_sources": "ipybox.code_exec.registration",
     },
 )

@@ -1,7 +1,7 @@
 """Connects this process to MCP servers: the client, transports, server processes, secrets, and sign-ins.
 
-    client ──► connection ──► transport ──► process_guard ──► a stdio server     stderr_tail: what it logs
-                  │    └────► http_client, http ─────────────► a remote server    messages: what it sends
+    client ──► connection ──► transport ──► process_guard ──► a stdio server     messages: what it sends
+                  │    └────► http_client, http ─────────────► a remote server    failures: why it failed
                   └─► params, secrets, oauth/                            configs/: servers of other clients
 
 `MCPClient` is resolved on first use (PEP 562), so modules that need only the parameters don't load the MCP SDK.

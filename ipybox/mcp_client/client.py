@@ -27,11 +27,10 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ipybox.mcp_client.answers import MAX_TOOLS, ToolList, ToolResult, tool_result, wrap_dispatcher
-from ipybox.mcp_client.connection import ClientConnection
+from ipybox.mcp_client.connection import ClientConnection, TimeLimits
 from ipybox.mcp_client.failures import error_text, validation_text
-from ipybox.mcp_client.oauth.sign_in import SignIn
+from ipybox.mcp_client.oauth import SignIn
 from ipybox.mcp_client.params import RemoteParams, parse_params
-from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 

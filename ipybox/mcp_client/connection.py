@@ -13,9 +13,10 @@ Messages show the placeholders in the parameters; their values are removed from 
 
 import asyncio
 import logging
+import math
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,14 +34,12 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from ipybox.audit.redaction import Redactor
 from ipybox.mcp_client import process_guard
-from ipybox.mcp_client.failures import failure_text, first_leaf
+from ipybox.mcp_client.failures import STDERR_LINES, ServerStderr, failure_text, first_leaf, readable_line
 from ipybox.mcp_client.http_client import MCPHTTPClient, PostFailure
-from ipybox.mcp_client.oauth.sign_in import SignIn, SignInError
+from ipybox.mcp_client.oauth import SignIn, SignInError
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
 from ipybox.mcp_client.secrets import literal_secrets
-from ipybox.mcp_client.stderr_tail import STDERR_LINES, ServerStderr, readable_line
 from ipybox.mcp_client.stdio_servers import harden_stdio_params
-from ipybox.mcp_client.time_limits import TimeLimits
 from ipybox.mcp_client.transport import stdio_transport
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
 from ipybox.support.child import MAX_LENGTH
@@ -60,6 +59,38 @@ _LABEL_LENGTH = 200
 
 #: What to install to get a missing program that starts servers.
 _PACKAGES = {"uvx": "uv", "npx": "Node.js", "docker": "Docker"}
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """The time limits of a connection, which pause while ipybox waits for a person instead of the server."""
+
+    #: Has the deadline at which the connection must be established.
+    scope: anyio.CancelScope
+    _others: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+
+    @contextmanager
+    def limit(self, seconds: float) -> Generator[None]:
+        """A context that raises TimeoutError when it takes too long, not counting the time in `paused`."""
+        with anyio.fail_after(seconds) as limit:
+            self._others.add(limit)
+            try:
+                yield
+            finally:
+                self._others.discard(limit)
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """A context that pauses the time limits while ipybox waits for a person."""
+        began = anyio.current_time()
+        stopped = {limit: limit.deadline for limit in (self.scope, *self._others)}
+        for limit in stopped:
+            limit.deadline = math.inf
+        try:
+            yield
+        finally:
+            for limit, deadline in stopped.items():
+                limit.deadline = deadline + anyio.current_time() - began
 
 
 @dataclass(eq=False)

@@ -1,9 +1,11 @@
 """Explains in plain words what went wrong with a server.
 
-Exceptions of the MCP SDK and the HTTP library come in groups, and name their own kind instead of what to check.
+Exceptions of the MCP SDK and the HTTP library come in groups, and name their own kind instead of what to check. On
+stderr, the reason is hidden among the download progress of npx and uvx, and the frames of tracebacks.
 """
 
 import json
+import re
 import socket
 from typing import cast
 
@@ -12,7 +14,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData
 from pydantic import ValidationError
 
+from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.http_client import MAX_REASON, PostFailure, http_reason
+from ipybox.support.child import StderrLines
+from ipybox.support.printable import printable
 
 _NAMED_FIELDS = 3
 
@@ -22,6 +27,22 @@ _TRANSPORT_ERRORS: dict[type[Exception], str] = {
     httpx2.WriteError: "the connection broke",
     httpx2.WriteTimeout: "it stopped reading the request",
 }
+
+#: Maximum lines of stderr in an error.
+STDERR_LINES = 10
+
+_FETCHED = re.compile(r"npm http (?:fetch|cache) (?:GET |POST )?(?:[23]\d\d )?(?:\S+@)?(?P<url>\w+://\S+) .*\d+ms\b.*")
+_UV = re.compile(r"(?:Downloading|Downloaded|Building|Built|Installed|Prepared|Resolved|Updating|Updated) \S.*")
+
+# Frames in tracebacks of Node and Python (with bars before them in exception groups), and the source below a frame.
+_NODE_FRAME = re.compile(
+    r"\s+(?:at .*(?::\d+:\d+\)?|<anonymous>\)?)(?: \{)?|\.{3} \d+ lines matching cause stack trace \.{3})"
+)
+_PYTHON_FRAME = re.compile(r"[ |]*  File \".*\", line \d+")
+_PYTHON_SOURCE = re.compile(r"(?:[ |]*\|)?+ {4}")
+
+# As `StderrLines` delivers it.
+_REPORT = printable(process_guard.REPORT)
 
 
 def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
@@ -84,3 +105,39 @@ def _connect_error(exc: httpx2.ConnectError) -> str:
         cause = first_leaf(cause)  # a group contains one for each address of the host
         cause = cause.__cause__ or cause.__context__
     return f"can't connect: {exc}"
+
+
+class ServerStderr(StderrLines):
+    """Keeps the lines that explain a server's failure, without traceback frames and downloads; `log` gets all lines."""
+
+    #: How the server ended ("exited with code 3"), if the guard has said so.
+    report: str | None = None
+    _in_frame = False
+
+    def _receive(self, line: str) -> None:
+        line = line.rstrip()
+        if line.startswith(_REPORT):
+            self.report = line.removeprefix(_REPORT)
+        elif line:
+            self.log(line)
+            if not is_progress(line) and not self._is_frame(line):
+                self._lines.append(line)
+
+    def _is_frame(self, line: str) -> bool:
+        """Returns whether a line is part of a traceback frame; frames would leave no room for the error itself."""
+        is_source = self._in_frame and _PYTHON_SOURCE.match(line) is not None
+        self._in_frame = is_source or _PYTHON_FRAME.match(line) is not None
+        return self._in_frame or _NODE_FRAME.fullmatch(line) is not None
+
+
+def is_progress(line: str) -> bool:
+    """Returns whether a line reports successful work, which explains no failure."""
+    return _FETCHED.fullmatch(line) is not None or _UV.fullmatch(line.strip()) is not None
+
+
+def readable_line(line: str) -> str:
+    """Returns a line of progress as a person should see it; other lines are returned unchanged."""
+    if (match := _FETCHED.fullmatch(line)) is None:
+        return line
+    name = match["url"].partition("://")[2].partition("/")[2] or match["url"]
+    return f"downloading {name.rpartition('/')[2]}" if name.endswith(".tgz") else f"looking up {name}"

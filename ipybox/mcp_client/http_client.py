@@ -23,7 +23,7 @@ from pydantic_core import from_json
 
 from ipybox.mcp_client.http import BoundedStream, Reach, bounded, trusted_authorities
 from ipybox.mcp_client.messages import Wire, encode, error_reply, read_answer, read_messages, validated
-from ipybox.mcp_client.oauth.sign_in import SignInError
+from ipybox.mcp_client.oauth import SignInError
 from ipybox.mcp_client.params import RemoteParams, public_url
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from pathlib import Path
 from shutil import which
 
 from ipybox.mcp_client.params import StdioParams
-from ipybox.mcp_client.stderr_tail import NPM_VARIABLES
 from ipybox.support.errors import MCPServerError
 from ipybox.support.inherited import NETWORK
 from ipybox.support.state import empty_directory
@@ -41,6 +40,10 @@ _ENVIRONMENT = {
     **{f"GIT_CONFIG_KEY_{index}": key for index, (key, _) in enumerate(_GIT_CONFIG)},
     **{f"GIT_CONFIG_VALUE_{index}": value for index, (_, value) in enumerate(_GIT_CONFIG)},
 }
+
+#: Variables that make npm report each of its requests. Otherwise it reports a failed request only after its last
+#: attempt, later than any client waits.
+_NPM_VARIABLES = {"npm_config_loglevel": "http"}
 
 #: Programs that run the program in their arguments.
 _RUNNERS = frozenset(
@@ -86,7 +89,7 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
     if _name(command) == "python" and _is_shim(command):
         command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
-    reports = NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
+    reports = _NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
     env = _inherited(places) | _ENVIRONMENT | reports | {"PATH": path} | server.env
     hardened = replace(server, command=command, env=env)
     if server.cwd is not None:

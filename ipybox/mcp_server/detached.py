@@ -20,7 +20,7 @@ from mcp_types import (
     InputRequiredResult,
 )
 
-from ipybox.mcp_client.oauth.sign_in import open_in_browser
+from ipybox.mcp_client.oauth import open_in_browser
 from ipybox.support.tasks import Detached
 
 #: A form, or an address to open.

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.mcp_apigen import golden
+from tests.written_packages import write_package
 
 _PAGED = {"page": {"type": "integer"}, "perPage": {"type": "integer", "description": "Most results on a page."}}
 

@@ -10,12 +10,12 @@ import pytest
 from ipybox.codeact import check
 from ipybox.codeact.checker import SHOWN, inspect
 from ipybox.codeact.problem import Problem
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from tests.codeact.conftest import COMMITS, PARSER, SEARCH, SEARCH_PARSER, TRACKER_APPENDED, TRACKER_PARSER, append
 from tests.codeact.faults import IMPL_FILE, IMPLEMENTATIONS, IMPORTS, INTERFACES, PACKAGES, Case
 from tests.codeact.parser_faults import PARSERS
 from tests.mcp_apigen.test_package import case_tools
+from tests.written_packages import write_package
 
 FILES = ("__init__", "api", "impl")
 TABLES = (INTERFACES, IMPLEMENTATIONS, PACKAGES, IMPORTS, PARSERS)

@@ -12,9 +12,9 @@ from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.codeact import suggest_parser
 from ipybox.codeact.suggestion import _models as checked_models  # pyright: ignore[reportPrivateUsage] no kernel needed
 from ipybox.codeact.suggestion import infer_models, samples_of
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.conftest import Mode
+from tests.written_packages import write_package
 
 
 class Wrapped(BaseModel):

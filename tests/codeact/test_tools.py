@@ -13,10 +13,10 @@ import pytest
 import ipybox.codeact
 from ipybox.codeact import tools
 from ipybox.codeact.listing import HOW, OTHERS
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from tests.codeact.conftest import COMMITS
 from tests.mcp_apigen.test_package import github_tools
+from tests.written_packages import write_package
 
 #: Seconds of the processor that an overview of a large server may take.
 OVERVIEW_TIME = 0.3

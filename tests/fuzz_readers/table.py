@@ -36,8 +36,8 @@ from ipybox.mcp_apigen.package.merge import _split_after_run_async  # pyright: i
 from ipybox.mcp_client import http_client
 from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
 from ipybox.mcp_client.configs.servers import configured_servers, parse_jsonc
+from ipybox.mcp_client.failures import ServerStderr
 from ipybox.mcp_client.messages import read_answer, validated
-from ipybox.mcp_client.stderr_tail import ServerStderr
 from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
 from ipybox.remote.wire import protocol as node_protocol
 from ipybox.remote.wire.protocol import Ready

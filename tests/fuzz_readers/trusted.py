@@ -35,7 +35,7 @@ TRUSTED = {
     "kernel_mgr/transfer/paths:AllowedPath.open": DIRECTORY,
     "kernel_mgr/transfer/tar:pack": "files of `AllowedPath`, in pieces",
     "kernel_mgr/variables:value_in": "`support/variables:decode`, which is in the table",
-    "mcp_apigen/package/existing": "`Directory.read` with a limit, and `Manifest.parse`",
+    "mcp_apigen/package/merge:_read": "`Directory.read` with a limit, and `Manifest.parse`",
     "mcp_apigen/package/hashes:_generator": OWN,
     "mcp_apigen/package/merge:merge": "a manifest that ipybox has just made",
     "mcp_apigen/package/swap": "`Directory.read` with a limit",

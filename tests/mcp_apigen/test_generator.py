@@ -14,7 +14,6 @@ import pytest
 
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError
 from ipybox.mcp_apigen import generate_mcp_sources
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.mcp_apigen.package.swap import STALE_AFTER
@@ -22,6 +21,7 @@ from ipybox.mcp_client import client
 from ipybox.mcp_client.answers import ToolList
 from ipybox.workspace.registrations import UNDECLARED, ToolSpec
 from tests.mcp_apigen.test_naming import BAD_PACKAGE_NAMES
+from tests.written_packages import write_package
 
 PARAMS = {"command": "server", "env": {"TOKEN": "${TOKEN}"}}
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}

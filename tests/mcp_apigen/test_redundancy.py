@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
+from ipybox.mcp_apigen.render.source import is_redundant, known_words
 
 KNOWN = known_words(["update_pull_request", "owner", "repo", "pullNumber", "direction", "base-branch"])
 

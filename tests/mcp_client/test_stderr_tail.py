@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipybox.mcp_client.stderr_tail import is_progress, readable_line
+from ipybox.mcp_client.failures import is_progress, readable_line
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import asyncio
 import anyio
 import pytest
 
-from ipybox.mcp_client.time_limits import TimeLimits
+from ipybox.mcp_client.connection import TimeLimits
 
 
 async def test_time_limits_stop_while_a_person_is_waited_for():

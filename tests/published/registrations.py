@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ipybox import generate_mcp_sources
 from ipybox.errors import MCPServerError
-from ipybox.mcp_apigen.package.tool_modules import ToolModules
+from ipybox.mcp_apigen.generator import ToolModules
 from tests.comparison import repository
 from tests.published.calls import CALLS
 from tests.published.catalog import published_servers

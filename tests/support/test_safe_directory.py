@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.mcp_apigen.package.manifest import MANIFEST
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.workspace.registrations import ToolSpec
 from tests.kernel_mgr.test_output_collector import Collector, collected, display, png
+from tests.written_packages import write_package
 
 #: How often the host writes while a link and a directory keep taking each other's place.
 WRITES = 200

@@ -15,9 +15,8 @@ from itertools import count
 from pathlib import Path, PurePath
 
 from ipybox.codeact.source import MAX_FILE
-from ipybox.mcp_apigen.package.existing import ExistingPackage
 from ipybox.mcp_apigen.package.manifest import MANIFEST
-from ipybox.mcp_apigen.package.merge import MergedPackage
+from ipybox.mcp_apigen.package.merge import ExistingPackage, MergedPackage
 from ipybox.support.safe_directory import Directory
 
 #: Seconds after which a directory that another generation left behind can't be in use any more.

@@ -3,14 +3,14 @@
 The source is short on purpose: agents read these modules, and pay for every token.
 """
 
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from operator import attrgetter
 
 from ipybox.mcp_apigen.render import naming
 from ipybox.mcp_apigen.render.annotations import Annotator, Definition
-from ipybox.mcp_apigen.render.redundancy import is_redundant, known_words
 from ipybox.mcp_apigen.render.text import LINE_LENGTH, block, commented, docstring, literal, quote
 from ipybox.mcp_apigen.schema.ir import DictType, EnumType, ListType, Model, ModelField, Type, UnenforcedType, UnionType
 
@@ -22,6 +22,18 @@ _SOURCES = {
     },
     "pydantic": {"Field"},
 }  # fmt: skip
+
+# Words that add nothing to the names.
+_EMPTY = {
+    "a", "an", "and", "as", "at", "be", "by", "for", "from", "id", "identifier", "if", "in", "into", "is", "it", "list",
+    "name", "number", "of", "on", "or", "pagination", "result", "results", "string", "that", "the", "this", "to",
+    "value", "whether", "will", "with",
+}  # fmt: skip
+_WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])")
+# A description with numbers, quotations, remarks or words of another script says something.
+_SAYING = re.compile(r"[^\w\s.,/-]|\d", re.ASCII)
+_ENDING = re.compile(r"(?<=[a-z]{3})(?:ies|es|s|ed|ing)\b")
+_LEAST_PREFIX = 4
 
 #: The last lines. `run_async` is the last name, after which people's additions start.
 _VARIANTS = "run_many, run_many_async = run.many, run.many_async\nrun_async = run.aio"
@@ -161,3 +173,23 @@ def _import(head: str, names: set[str]) -> str:
     ordered = sorted(sorted(names), key=str.isupper, reverse=True)  # as ruff does: constants first
     line = f"{head} {', '.join(ordered)}"
     return line if len(line) <= LINE_LENGTH else "\n".join([f"{head} (", *(f"    {name}," for name in ordered), ")"])
+
+
+def known_words(names: Iterable[str]) -> set[str]:
+    """Returns the words in the names of a tool and of an object's fields."""
+    words = " ".join(_WORD.findall(" ".join(names))).lower()
+    return {*_ENDING.sub("", words).split()}
+
+
+def is_redundant(description: str, known: set[str]) -> bool:
+    """Returns whether each word of a description occurs in a name or adds nothing."""
+    if _SAYING.search(description):
+        return False
+    for word in map(str.lower, _WORD.findall(description)):
+        stem = _ENDING.sub("", word)
+        # Names are often abbreviated, as `repo` is.
+        if word in _EMPTY or stem in known:
+            continue
+        if not any(len(name) >= _LEAST_PREFIX and stem.startswith(name) for name in known):
+            return False
+    return True

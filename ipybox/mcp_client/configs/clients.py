@@ -1,4 +1,6 @@
-"""Where MCP clients keep their servers: `ipybox import` reads these files, and `ipybox install` names them.
+"""Where MCP clients keep their servers, and what placeholders they know.
+
+`ipybox import` reads these files, and `ipybox install` names them.
 
 https://code.claude.com/docs/en/mcp, https://modelcontextprotocol.io/docs/develop/connect-local-servers,
 https://cursor.com/docs/context/mcp, https://code.visualstudio.com/docs/copilot/reference/mcp-configuration,
@@ -8,10 +10,13 @@ https://docs.github.com/en/copilot/how-tos/copilot-cli, https://qwenlm.github.io
 """
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from ipybox.support.placeholders import variable_name
 
 #: `local` is the user's own, for one directory.
 Scope = Literal["user", "local", "project"]
@@ -65,3 +70,44 @@ FILES = (
 )
 
 CLIENTS = tuple(dict.fromkeys(file.client for file in FILES))
+
+_REFERENCE = re.compile(
+    r"\$\{(?P<place>userHome|workspaceFolder)\}"
+    r"|\$\{(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^{}]*))?\}"
+    r"|\$\{input:(?P<input>[^{}]+)\}"
+    r"|\$\{|\{file:",
+    re.ASCII,
+)
+
+_DOLLAR = re.compile(r"\$([A-Za-z_]\w*)", re.ASCII)
+
+#: The placeholders of a client in addition to `_REFERENCE`.
+DIALECTS = {
+    "gemini": _DOLLAR,
+    "qwen": _DOLLAR,  # a fork
+    "opencode": re.compile(r"\{env:([A-Za-z_]\w*)\}", re.ASCII),
+}
+
+
+def expanded(text: str, client: str, workspace: Path) -> str:
+    """Returns a text with `${NAME}` for all references to variables, and with the names of directories inserted.
+
+    A default is inserted if the variable is not set. An input, for which VS Code asks, becomes a variable.
+
+    Raises:
+        ValueError: For any other placeholder; the message does not contain it, because it may be part of a secret.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        if match["place"] is not None:
+            return str(Path.home() if match["place"] == "userHome" else workspace)
+        if match["input"] is not None:
+            return f"${{{variable_name(match['input'])}}}"
+        if (name := match["name"]) is None:
+            raise ValueError("it contains a placeholder that ipybox doesn't know")
+        is_default = match["default"] is not None and not os.environ.get(name)
+        return match["default"] if is_default else f"${{{name}}}"
+
+    if client in DIALECTS:
+        text = DIALECTS[client].sub(r"${\1}", text)
+    return _REFERENCE.sub(replacement, text)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from ipybox.mcp_client.configs.clients import FILES, ConfigFile, Scope
-from ipybox.mcp_client.configs.references import expanded
+from ipybox.mcp_client.configs.clients import FILES, ConfigFile, Scope, expanded
 from ipybox.mcp_client.params import RemoteParams, parse_params
 from ipybox.mcp_client.secrets import hide_literals
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit

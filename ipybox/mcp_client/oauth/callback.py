@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from aiohttp import web
 from mcp.shared.auth import AuthorizationCodeResult
 
-from ipybox.mcp_client.oauth.sign_in import SignInError
+from ipybox.mcp_client.oauth import SignInError
 from ipybox.support.printable import printable
 
 #: Seconds in which a person must sign in.

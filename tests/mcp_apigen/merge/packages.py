@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ipybox.mcp_apigen import ToolModules
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.files import render_package
 from ipybox.workspace.registrations import ToolSpec, locked_registration, record_file
+from tests.written_packages import write_package
 
 PARSER = """
 

@@ -63,7 +63,7 @@ def test_what_is_planted_in_place_of_a_kept_module_is_not_followed_or_read(plant
 
 
 def test_package_of_too_many_files_is_refused_and_left_alone(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipybox.mcp_apigen.package.existing.MAX_NAMES", 10)
+    monkeypatch.setattr("ipybox.mcp_apigen.package.merge.MAX_NAMES", 10)
     write(package, "a")
     for number in range(10):
         (package / str(number)).touch()

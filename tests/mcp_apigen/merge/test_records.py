@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ipybox.codeact.source import MAX_TOTAL
-from ipybox.mcp_apigen.generator import write_package
 from ipybox.mcp_apigen.package.manifest import MANIFEST, MAX_BYTES, Manifest
 from ipybox.support.state import state_dir
 from ipybox.workspace.registrations import ToolSpec
 from tests.mcp_apigen.merge.packages import PARSER, Plant, append, rendered, spec, texts, write
+from tests.written_packages import write_package
 
 
 @pytest.mark.parametrize("schema", [{}, {"not": {"required": ["x"]}}], ids=["types", "schema beside them"])
