@@ -6,7 +6,6 @@ sandboxes (`builds`).
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from ipybox.audit.records import recorded
 from ipybox.kernel_mgr.packages.distributions import Installed, discard_seeds, environment, pins, seed, unmet
 from ipybox.kernel_mgr.packages.request import Request, parse_request
 from ipybox.kernel_mgr.packages.store import InstallError, PackageStore
-from ipybox.kernel_mgr.packages.uv import UvError, install_command, run_uv, user_settings
+from ipybox.kernel_mgr.packages.uv import UvError, environment_in, install_command, run, user_settings
 from ipybox.sandbox.launch import Sandbox, srt_temporary
 from ipybox.support.scratch import ScratchDirectory
 from ipybox.workspace.writable import WritablePlaces
@@ -115,8 +114,8 @@ class PackageInstaller:
         if reasons:
             raise InstallError("\n".join(reasons))
         await _finished(store.replace, added.keys(), staged)
-        requested = request.name or canonicalize_name(re.split(r"[-\[ ]", request.text.rpartition("/")[2])[0])
-        names = [f"{it.name}-{it.version}" for it in sorted(added.values(), key=_requested_first(requested))]
+        requested_first = sorted(added.values(), key=lambda it: (it.name != request.name, it.name))
+        names = [f"{it.name}-{it.version}" for it in requested_first]
         replaced = added.keys() & earlier.keys()
         lines = [f"Installed {', '.join(names)}", *([_reset(replaced)] if replaced else [])]
         return "\n".join([*([BUILT] if was_built else []), *lines])
@@ -144,13 +143,12 @@ class PackageInstaller:
             await asyncio.to_thread(seed, earlier, staged)
             only = [] if sandbox is None else ["--no-build"]
             command = install_command(places, settings, request.text, staged, constraints, *only)
-            try:
-                await run_uv(command, settings.environment, scratch)
-            except UvError as exc:
-                if sandbox is None or not exc.needs_build:
-                    raise
-            else:
+            code, output = await run(command, environment_in(scratch, settings.environment), scratch)
+            if code == 0:
                 return staged, False
+            failure = UvError(output, code)
+            if sandbox is None or not failure.needs_build:
+                raise failure
         from ipybox.kernel_mgr.packages.builds import build
 
         return await build(request, settings, sandbox, scratch, earlier, constraints), True
@@ -183,10 +181,6 @@ def _installed_already(request: Request, earlier: Mapping[str, Installed]) -> st
     if request.name not in earlier:
         return f"{request.text} is not needed here: its environment marker evaluates to false"
     return f"{request.name} {earlier[request.name].version} is already installed"
-
-
-def _requested_first(name: str | None) -> Callable[[Installed], tuple[bool, str]]:
-    return lambda one: (one.name != name, one.name)
 
 
 def _reset(names: Collection[str]) -> str:

@@ -8,7 +8,6 @@ import asyncio
 import configparser
 import os
 import re
-import signal
 import ssl
 import subprocess
 import sys
@@ -59,11 +58,6 @@ _PIP = {
 
 #: uv's variables that may name directories.
 _PLACES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
-
-_NO_STATUS = (
-    "this process ignores SIGCHLD, so the operating system would not report whether uv succeeds: "
-    "call signal.signal(signal.SIGCHLD, signal.SIG_DFL)"
-)
 
 _NEEDS_BUILD = re.compile(r"Wheels are required for `[^`]+` because|attempted to build `[^`]+`")
 _OFFLINE = re.compile(r"Request failed after|Failed to fetch|error sending request")
@@ -142,17 +136,6 @@ def install_command(
     fixed = ("--quiet", "--no-sources", "--compile-bytecode", f"--python={interpreter()}")
     given = (f"--target={target}", f"--constraints={constraints}")
     return [_program(places), "pip", "install", *fixed, *settings.options, *options, *given, "--", requirement]
-
-
-async def run_uv(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> None:
-    """Runs uv in a scratch directory.
-
-    Raises:
-        UvError: If it fails.
-    """
-    code, output = await run(command, environment_in(directory, environment), directory)
-    if code != 0:
-        raise UvError(output, code)
 
 
 def environment_in(directory: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -259,12 +242,7 @@ async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tupl
 
     Returns:
         Its exit code, and the end of its output.
-
-    Raises:
-        InstallError: If this process can't get the exit code.
     """
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        raise InstallError(_NO_STATUS)
     guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *command]
     with tempfile.TemporaryFile(dir=cwd.parent) as log:
         start = asyncio.create_subprocess_exec(

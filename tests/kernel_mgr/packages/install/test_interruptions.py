@@ -46,7 +46,7 @@ async def test_an_application_that_gets_no_exit_status_installs_nothing(index: I
     index.wheel("fresh", "1.0")
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with pytest.raises(InstallError, match=r"call signal\.signal\(signal\.SIGCHLD, signal\.SIG_DFL\)"):
+        with pytest.raises(InstallError, match="uv exited with code 255"):
             await install(place, "fresh")
     finally:
         signal.signal(signal.SIGCHLD, before)
