@@ -13,7 +13,7 @@ import hmac
 import logging
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from aiohttp import web
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.client_messages import ClientMessage, decode_frame, encode_frame, shown_content
-from ipybox.kernel_mgr.attach.models import Model, instructions, models
+from ipybox.kernel_mgr.attach.models import instructions, models
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
@@ -36,8 +36,6 @@ from ipybox.support.tokens import new_token
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Seconds between pings that detect lost clients.
 HEARTBEAT = 30.0
@@ -96,7 +94,7 @@ class KernelRelay:
         self._on_presence = on_presence
         self._listener_id = f"attach-{uuid.uuid4().hex}"
         self._clients: set[web.WebSocketResponse] = set()
-        self._runner: web.AppRunner | None = None
+        self._runner: web.ServerRunner | None = None
         self._tasks = TaskSet()
         self._models = models(self.kernel_id, name, lambda: bool(cells.pending), lambda: len(self._clients))
         self.token = new_token()
@@ -159,47 +157,50 @@ class KernelRelay:
                 self._tasks.start(site.stop())
 
     async def _serve(self, listener: socket.socket) -> None:
-        app = web.Application(middlewares=[self._check], client_max_size=1 << 20)
-        kernel = f"/api/kernels/{self.kernel_id}"
-        routes: dict[tuple[str, str], Handler] = {
-            **{route: _answer(model, 201 if route[0] == "POST" else 200) for route, model in self._models.items()},
-            ("POST", f"{kernel}/interrupt"): self._interrupt,
-            ("GET", f"{kernel}/channels"): self._channels,
-            ("POST", f"{kernel}/restart"): _refuse,
-            # JupyterLab shuts down its kernels when it exits; if that fails, it never exits.
-            ("DELETE", kernel): _leave_running,
-            ("DELETE", f"/api/sessions/{self.kernel_id}"): _leave_running,
-        }
-        for (method, path), handler in routes.items():
-            app.router.add_route(method, path, handler)
-        app.router.add_route("*", "/{path:.*}", _unknown)
-        self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_GRACE, auto_decompress=False
+        self._runner = web.ServerRunner(
+            web.Server(self._handle, access_log=None, handler_cancellation=True, auto_decompress=False),
+            shutdown_timeout=SHUTDOWN_GRACE,
         )
         await self._runner.setup()
         await web.SockSite(self._runner, listener).start()
 
-    @web.middleware
-    async def _check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if (refused := refusal(request, self.token)) is not None:
-            return error(*refused)
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if (refused := _refusal(request, self.token)) is not None:
+            return _error(*refused)
+        kernel, session = f"/api/kernels/{self.kernel_id}", f"/api/sessions/{self.kernel_id}"
+        path = request.path
+        # JupyterLab shuts down its kernels when it exits; if that fails, it never exits.
+        if request.method == "DELETE" and path in (kernel, session):
+            return web.Response(status=204)
         # A keep-alive connection may outlive the kernel, which may have been replaced.
-        if self.ended.is_set() and request.method != "DELETE":
-            return error(410, f"the kernel is gone: {self.end_reason}")
-        return await handler(request)
+        if self.ended.is_set():
+            return _error(410, f"the kernel is gone: {self.end_reason}")
+        if (model := self._models.get((request.method, path))) is not None:
+            return web.json_response(model(), status=201 if request.method == "POST" else 200)
+        match request.method, path.removeprefix(kernel):
+            case "POST", "/interrupt":
+                return await self._interrupt()
+            case "GET", "/channels":
+                return await self._channels(request)
+            case "POST", "/restart":
+                return _error(403, REFUSAL)
+            case "GET" | "HEAD", _:
+                return _error(404, "this server provides one kernel and nothing else")
+            case _:
+                return _error(403, "this server only gives access to the running kernel")
 
-    async def _interrupt(self, _request: web.Request) -> web.Response:
+    async def _interrupt(self) -> web.Response:
         try:
             await self._kernel.interrupt()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
-            return error(502, f"the kernel can't be interrupted: {exc}")
+            return _error(502, f"the kernel can't be interrupted: {exc}")
         return web.Response(status=204)
 
-    async def _channels(self, request: web.Request) -> web.StreamResponse:
+    async def _channels(self, request: web.BaseRequest) -> web.StreamResponse:
         """Relays one client's messages until the client or the kernel is gone."""
         client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
         if not client.can_prepare(request):
-            return error(400, "this address accepts only WebSockets")
+            return _error(400, "this address accepts only WebSockets")
         self._clients.add(client)
         if len(self._clients) == 1:
             self._on_presence(True)
@@ -214,7 +215,7 @@ class KernelRelay:
                 await client.close()
         except (GatewayError, KernelDiedError, aiohttp.ClientError, OSError) as exc:
             if not client.prepared:
-                return error(502, f"can't connect to the kernel: {exc}")
+                return _error(502, f"can't connect to the kernel: {exc}")
             logger.debug("a client's connection has ended: %s", exc)
         finally:
             self._clients.discard(client)
@@ -287,33 +288,12 @@ def _refused(request: ClientMessage) -> str:
     return encode_frame(request.channel, header, request.header, content)
 
 
-def _answer(model: Model, status: int) -> Handler:
-    async def answer(_request: web.Request) -> web.Response:
-        return web.json_response(model(), status=status)
-
-    return answer
-
-
-def error(status: int, message: str) -> web.Response:
+def _error(status: int, message: str) -> web.Response:
     """Returns an error response that Jupyter clients show."""
     return web.json_response({"message": message, "reason": message}, status=status)
 
 
-async def _refuse(_request: web.Request) -> web.Response:
-    return error(403, REFUSAL)
-
-
-async def _leave_running(_request: web.Request) -> web.Response:
-    return web.Response(status=204)
-
-
-async def _unknown(request: web.Request) -> web.Response:
-    if request.method in ("GET", "HEAD"):
-        return error(404, "this server provides one kernel and nothing else")
-    return error(403, "this server only gives access to the running kernel")
-
-
-def refusal(request: web.Request, token: str) -> tuple[int, str] | None:
+def _refusal(request: web.BaseRequest, token: str) -> tuple[int, str] | None:
     """Returns the HTTP status and reason for refusing a request; None if it is accepted.
 
     Clients send `Authorization: token <token>` (or `Bearer`), or add `?token=` to the URL.
@@ -325,7 +305,7 @@ def refusal(request: web.Request, token: str) -> tuple[int, str] | None:
     return None
 
 
-def _presented(request: web.Request) -> str:
+def _presented(request: web.BaseRequest) -> str:
     scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() in ("token", "bearer"):
         return credentials.strip()
