@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -283,8 +284,7 @@ class KernelClient:
     async def _output(self, execution: Execution) -> ExecutionResult:
         """Saves the cell's displays and returns its output, with a notice if saving fails."""
         saved = await self._displays.save(execution.outputs.outputs())
-        outputs, notices = tuple(saved.outputs), [*execution.outputs.notices(), *saved.notices]
-        return ExecutionResult(saved.text, saved.images, saved.image_data, saved.files, notices, outputs)
+        return replace(saved, notices=[*execution.outputs.notices(), *saved.notices])
 
     async def _recover(self, execution: Execution) -> str:
         """Interrupts an execution or restarts its kernel, even if this task is cancelled; returns the outcome.

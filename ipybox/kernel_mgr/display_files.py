@@ -6,7 +6,7 @@ import os
 import secrets
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -19,7 +19,7 @@ from ipybox.kernel_mgr.display_forms import (
     image_of,
     text_of_all,
 )
-from ipybox.support.outputs import Display, Stream
+from ipybox.support.outputs import Display, ExecutionResult, Stream
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
 
@@ -46,18 +46,6 @@ class _Form(NamedTuple):
     is_image: bool = False
 
 
-@dataclass
-class SavedOutputs:
-    """A cell's outputs, whose displays list their saved files: see `ExecutionOutput`."""
-
-    outputs: list[Stream | Display]
-    text: str | None = None
-    images: list[Path] = field(default_factory=list[Path])
-    image_data: list[bytes | None] = field(default_factory=list[bytes | None])
-    files: list[Path] = field(default_factory=list[Path])
-    notices: list[str] = field(default_factory=list[str])
-
-
 class DisplayDirectory:
     """The directory for saved displays, created on first use.
 
@@ -72,16 +60,16 @@ class DisplayDirectory:
         in_workspace = workspace and Path(real_path(path)).is_relative_to(workspace.resolve())
         self._base = workspace if in_workspace else None
 
-    async def save(self, outputs: list[Stream | Display]) -> SavedOutputs:
+    async def save(self, outputs: list[Stream | Display]) -> ExecutionResult:
         """Saves the displays in one cell's outputs; notices report what was not saved."""
         for output in outputs:
             if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
                 return await asyncio.to_thread(self.save_displays, outputs)
-        return SavedOutputs(outputs, text_of_all(outputs))  # the usual case
+        return ExecutionResult(text_of_all(outputs), [], outputs=tuple(outputs))  # the usual case
 
-    def save_displays(self, outputs: list[Stream | Display]) -> SavedOutputs:
+    def save_displays(self, outputs: list[Stream | Display]) -> ExecutionResult:
         """Like `save`, but blocks. Makes Git ignore a directory that it creates in the workspace."""
-        saved, forms, omitted, broken = SavedOutputs([*outputs]), list[_Form](), 0, 0
+        saved, shown, forms, broken = ExecutionResult(None, []), [*outputs], list[_Form](), 0
         for number, output in enumerate(outputs):
             if isinstance(output, Display):
                 broken += has_broken_image(output)
@@ -94,11 +82,10 @@ class DisplayDirectory:
                 with open_directory(self._path, untrusted_root=self._untrusted_root, base=self._base) as directory:
                     if makes:
                         directory.keep_out_of_git()
-                    broken += _write(forms, directory, self._path, saved)
+                    broken += _write(forms, directory, self._path, shown, saved)
             except OSError as exc:
-                saved = SavedOutputs(
-                    outputs, notices=[f"What the cell displayed can't be saved in {self._path}: {exc}"]
-                )
+                notice = f"What the cell displayed can't be saved in {self._path}: {exc}"
+                saved, shown = ExecutionResult(None, [], notices=[notice]), outputs
         if broken:
             saved.notices.insert(0, f"Images from {broken} displays were not saved because they are not valid base64.")
         if omitted:
@@ -107,8 +94,7 @@ class DisplayDirectory:
                 f"{omitted} displays of HTML, SVG, LaTeX, JSON, GIF, WebP or PDF were not saved: the limit per "
                 f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
             )
-        saved.text = text_of_all(saved.outputs)
-        return saved
+        return replace(saved, text=text_of_all(shown), outputs=tuple(shown))
 
 
 def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:
@@ -125,8 +111,10 @@ def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:
     return chosen, omitted
 
 
-def _write(forms: Iterable[_Form], directory: Directory, path: Path, saved: SavedOutputs) -> int:
-    """Writes the forms to new files and returns the number of broken images."""
+def _write(
+    forms: Iterable[_Form], directory: Directory, path: Path, outputs: list[Stream | Display], saved: ExecutionResult
+) -> int:
+    """Writes the forms to new files, which it adds to the displays; returns the number of broken images."""
     room, broken = MAX_IMAGE_DATA, 0
     for form in forms:
         is_text = form.suffix in FILE_TYPES.values()
@@ -136,8 +124,8 @@ def _write(forms: Iterable[_Form], directory: Directory, path: Path, saved: Save
             continue
         file = path / f"{uuid.uuid4().hex if form.is_image else secrets.token_hex(4)}{form.suffix}"
         directory.write_new(file.name, data)
-        display = cast(Display, saved.outputs[form.number])
-        saved.outputs[form.number] = replace(display, files=(*display.files, file))
+        display = cast(Display, outputs[form.number])
+        outputs[form.number] = replace(display, files=(*display.files, file))
         if form.is_image:
             held = data if len(data) <= room else None
             room -= len(held or b"")

@@ -9,9 +9,9 @@ import asyncio
 from typing import Any, cast
 
 from ipybox.guest.protocol import VARIABLE_ERROR
+from ipybox.kernel_mgr.display_forms import plain
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
-from ipybox.kernel_mgr.plain_text import plain
 from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
 from ipybox.support.outputs import ExecutionOutput
 

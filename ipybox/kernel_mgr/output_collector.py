@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object, display_of, joined
+from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object, display_of, joined, plain, split_unfinished
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.support.bounded_json import MAX_VALUES, count_values
 from ipybox.support.outputs import Clear, Display, Stream, StreamName
 from ipybox.support.sizes import format_bytes

@@ -24,10 +24,9 @@ from ipybox.codeact.suggestion import samples_of
 from ipybox.docker.refusal import request_id
 from ipybox.kernel_mgr import messages as kernel_messages
 from ipybox.kernel_mgr.attach.client_messages import decode_frame, encode_frame, shown_content
-from ipybox.kernel_mgr.display_forms import display_of, text_of
+from ipybox.kernel_mgr.display_forms import display_of, plain, split_unfinished, text_of
 from ipybox.kernel_mgr.packages.distributions import Installed, find
 from ipybox.kernel_mgr.packages.store import _files_of  # pyright: ignore[reportPrivateUsage]
-from ipybox.kernel_mgr.plain_text import plain, split_unfinished
 from ipybox.kernel_mgr.transfer.files import Transfer
 from ipybox.kernel_mgr.transfer.tar import unpack
 from ipybox.mcp_apigen.package.files import render_package

@@ -7,12 +7,11 @@ import pytest
 
 from ipybox.kernel_mgr import display_files
 from ipybox.kernel_mgr import output_collector as outputs_module
-from ipybox.kernel_mgr.display_files import DisplayDirectory, SavedOutputs
-from ipybox.kernel_mgr.display_forms import text_of, text_of_all
+from ipybox.kernel_mgr.display_files import DisplayDirectory
+from ipybox.kernel_mgr.display_forms import plain, text_of, text_of_all
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
-from ipybox.kernel_mgr.plain_text import plain
-from ipybox.support.outputs import Clear, Display, Stream
+from ipybox.support.outputs import Clear, Display, ExecutionResult, Stream
 
 PNG = b"\x89PNG\r\n\x1a\n..."
 JPEG = b"\xff\xd8\xff..."
@@ -35,7 +34,7 @@ class Collector(OutputCollector):
         """Returns the text of all outputs."""
         return text_of_all(self.outputs())
 
-    def save(self, directory: Path, *, untrusted_root: Path | None = None) -> SavedOutputs:
+    def save(self, directory: Path, *, untrusted_root: Path | None = None) -> ExecutionResult:
         """Saves the files of the displays."""
         return DisplayDirectory(directory, untrusted_root, None).save_displays(self.outputs())
 

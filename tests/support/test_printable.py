@@ -15,7 +15,7 @@ import pytest
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor
 from ipybox.audit.redaction import Redactor, shortened
 from ipybox.errors import ExecutionTimeoutError, MCPServerError, ToolRunnerError
-from ipybox.kernel_mgr.plain_text import plain
+from ipybox.kernel_mgr.display_forms import plain
 from ipybox.mcp_server.question import Question
 from ipybox.support.printable import PrintableFormatter, printable
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
