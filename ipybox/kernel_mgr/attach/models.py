@@ -3,25 +3,18 @@
 https://jupyter-server.readthedocs.io/en/latest/developers/rest-api.html
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-Model = Callable[[], object]
 
-
-def models(
-    kernel_id: str, name: str, is_busy: Callable[[], bool], connections: Callable[[], int]
-) -> dict[tuple[str, str], Model]:
+def models(kernel_id: str, name: str) -> dict[tuple[str, str], object]:
     """Returns the REST responses about one kernel, by method and path. Its session has the same id.
 
-    Args:
-        name: The name that clients show.
-        is_busy: Returns whether the kernel is running clients' cells.
-        connections: Returns the number of clients.
+    Clients learn the kernel's state from its messages. `name` is the name that they show.
     """
-    started = _now()
+    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    activity: dict[str, Any] = {"last_activity": started, "connections": 1}
     identity = {
         **dict.fromkeys(("username", "name", "display_name", "initials"), "ipybox"),
         **dict.fromkeys(("avatar_url", "color")),
@@ -35,41 +28,24 @@ def models(
         "metadata": {},
     }
     specification: dict[str, Any] = {"name": "python3", "spec": spec, "resources": {}}
-
-    def server() -> dict[str, Any]:
-        return {"started": started, "last_activity": _now(), "connections": connections(), "kernels": 1}
-
-    def kernel() -> dict[str, Any]:
-        return {
-            "id": kernel_id,
-            "name": "python3",
-            "last_activity": _now(),
-            "execution_state": "busy" if is_busy() else "idle",
-            "connections": connections(),
-        }
-
-    def session() -> dict[str, Any]:  # VS Code finds the kernel here
-        path = {"path": f"ipybox-{name}", "name": f"ipybox-{name}"}
-        return {"id": kernel_id, **path, "type": "notebook", "kernel": kernel(), "notebook": path}
-
+    kernel = {"id": kernel_id, "name": "python3", "execution_state": "idle", **activity}
+    path = {"path": f"ipybox-{name}", "name": f"ipybox-{name}"}
+    # VS Code finds the kernel here.
+    session: dict[str, Any] = {"id": kernel_id, **path, "type": "notebook", "kernel": kernel, "notebook": path}
     return {
-        ("GET", "/api"): lambda: {"version": version("jupyter_server")},
-        ("GET", "/api/status"): server,
-        ("GET", "/api/me"): lambda: {"identity": identity, "permissions": {}},
-        ("GET", "/api/kernelspecs"): lambda: {"default": "python3", "kernelspecs": {"python3": specification}},
-        ("GET", "/api/kernelspecs/python3"): lambda: specification,
-        ("GET", "/api/kernels"): lambda: [kernel()],
+        ("GET", "/api"): {"version": version("jupyter_server")},
+        ("GET", "/api/status"): {"started": started, "kernels": 1, **activity},
+        ("GET", "/api/me"): {"identity": identity, "permissions": {}},
+        ("GET", "/api/kernelspecs"): {"default": "python3", "kernelspecs": {"python3": specification}},
+        ("GET", "/api/kernelspecs/python3"): specification,
+        ("GET", "/api/kernels"): [kernel],
         ("POST", "/api/kernels"): kernel,
         ("GET", f"/api/kernels/{kernel_id}"): kernel,
-        ("GET", "/api/sessions"): lambda: [session()],
+        ("GET", "/api/sessions"): [session],
         ("POST", "/api/sessions"): session,
         ("GET", f"/api/sessions/{kernel_id}"): session,
         ("PATCH", f"/api/sessions/{kernel_id}"): session,
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def instructions(url: str, token: str) -> str:

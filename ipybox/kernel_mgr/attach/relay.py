@@ -96,7 +96,7 @@ class KernelRelay:
         self._clients: set[web.WebSocketResponse] = set()
         self._runner: web.ServerRunner | None = None
         self._tasks = TaskSet()
-        self._models = models(self.kernel_id, name, lambda: bool(cells.pending), lambda: len(self._clients))
+        self._models = models(self.kernel_id, name)
         self.token = new_token()
         self.port = 0
         #: Why clients can't connect anymore.
@@ -176,7 +176,7 @@ class KernelRelay:
         if self.ended.is_set():
             return _error(410, f"the kernel is gone: {self.end_reason}")
         if (model := self._models.get((request.method, path))) is not None:
-            return web.json_response(model(), status=201 if request.method == "POST" else 200)
+            return web.json_response(model, status=201 if request.method == "POST" else 200)
         match request.method, path.removeprefix(kernel):
             case "POST", "/interrupt":
                 return await self._interrupt()
