@@ -28,6 +28,9 @@ from ipybox.support.way_in import name_of
 
 logger = logging.getLogger(__name__)
 
+#: An exceeded limit, the kernel to kill (None for all), and that kernel's share, for messages.
+_Excess = tuple[str, str | None, str]
+
 #: Minimum and maximum seconds between two polls.
 MIN_PAUSE = 0.1
 MAX_PAUSE = 0.5
@@ -166,14 +169,17 @@ class LimitMonitor:
             count = len(self._kernels.owners)
             pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
             if count > limit:
-                excess = self._process_excess(count, limit)
+                used = f"children ran {count} processes, more than {name_of('process_limit')}={limit} allows"
+                excess = self._excess(used, len, lambda own: f"had {own} of them")
         if excess is None and (limit := self._limits.memory) is not None:
-            used = self._kernels.bound
-            if used > limit:
-                used = self._exact()
-            pauses.append((limit - used) / FILL_RATE)
-            if used > limit:
-                excess = self._memory_excess(used, limit)
+            memory = self._kernels.bound
+            if memory > limit:
+                memory = self._exact()
+            pauses.append((limit - memory) / FILL_RATE)
+            if memory > limit:
+                allowed = f"{name_of('memory_limit')}={format_bytes(limit)}"
+                used = f"processes used {format_bytes(memory)} of memory, more than {allowed} allows"
+                excess = self._excess(used, self._tree.exact, lambda own: f"used {format_bytes(own)} of it")
         if excess is not None:
             text, kernel, share = excess
             if not self._end(kernel, f"{text}: {_fate(kernel, share)}") and kernel == UNATTRIBUTED:
@@ -181,28 +187,14 @@ class LimitMonitor:
                 self._end(None, f"{text}: {_fate(None)}")
         return max(min(pauses), MIN_PAUSE)
 
-    def _process_excess(self, count: int, limit: int) -> tuple[str, str | None, str]:
-        """Returns the exceeded limit, the kernel to kill (None for all), and the kernel's share, for messages."""
-        kernel, own = self._largest(len)
-        whose = "the kernel and its children" if kernel is None else "all kernels and their children"
-        text = f"{whose} ran {count} processes, more than {name_of('process_limit')}={limit} allows"
-        return text, kernel, f"had {own} of them"
-
-    def _memory_excess(self, used: int, limit: int) -> tuple[str, str | None, str]:
-        kernel, own = self._largest(self._tree.exact)
-        whose = "the kernel and its processes" if kernel is None else "all kernels and their processes"
-        allowed = f"{name_of('memory_limit')}={format_bytes(limit)}"
-        text = f"{whose} used {format_bytes(used)} of memory, more than {allowed} allows"
-        return text, kernel, f"used {format_bytes(own)} of it"
-
-    def _largest(self, size: Callable[[list[int]], int]) -> tuple[str | None, int]:
-        """Returns the owner that uses most, and how much; None if there is only one owner."""
+    def _excess(self, used: str, size: Callable[[list[int]], int], share: Callable[[int], str]) -> _Excess:
+        """Describes an exceeded limit, and selects the kernel that uses most; None if there is only one."""
         owners = set(self._kernels.owners.values())
         if len(owners) < 2:
-            return None, 0
+            return f"the kernel and its {used}", None, ""
         own = {owner: size(self._kernels.pids(owner)) for owner in owners}
         kernel = max(own, key=own.__getitem__)
-        return kernel, own[kernel]
+        return f"all kernels and their {used}", kernel, share(own[kernel])
 
     def _exact(self) -> int:
         """Returns the memory in use, exactly."""

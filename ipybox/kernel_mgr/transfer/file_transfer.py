@@ -128,13 +128,13 @@ class FileTransfer:
             ValueError: If it is too large.
         """
         place = self.readable(path)
-        return self._read(place, _below(place, self._rules.download_denial))
+        return self._read(place, _below(place.path, self._rules.download_denial))
 
     @_readable_os_errors()
     def copy_in(self, source: Path, destination: str | Path) -> TransferReport:
         """Copies a file or directory from the host to the workspace, replacing existing files, like `upload`."""
         place = self._writable(destination)
-        return self._write(place, self._read(trusted_path(source), _below(place, self._rules.upload_denial)))
+        return self._write(place, self._read(trusted_path(source), _below(place.path, self._rules.upload_denial)))
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
         """Copies a file or directory from the workspace to the host, replacing existing files.
@@ -156,7 +156,7 @@ class FileTransfer:
             ValueError: If it is too large, or is not a valid tar.
         """
         path, workspace = Path(abspath(destination)), self._places.workspace
-        refused = refused or _below(AllowedPath(workspace, (0, 0), ()), self._rules.upload_denial)
+        refused = refused or _below(workspace, self._rules.upload_denial)
         opening = open_directory(path if download.is_directory else path.parent, untrusted_root=workspace)
         return self._put(opening, path, download, refused)[0]
 
@@ -199,7 +199,7 @@ class FileTransfer:
         if not place.names and not content.is_directory:
             raise IsADirectoryError(f"{printable(place.path)} is a directory, not a file: nothing was changed")
         opening = (place if content.is_directory else place.parent).open(create=True)
-        report, names = self._put(opening, place.path, content, _below(place, self._rules.upload_denial))
+        report, names = self._put(opening, place.path, content, _below(place.path, self._rules.upload_denial))
         for name in [""] if place.names and len(names) > MAX_NAMED_UPLOADS else names:
             self._uploads[place.path / name] = None
         return report
@@ -222,8 +222,8 @@ class FileTransfer:
         return replace(report, omitted=(*content.transferred.omitted, *report.omitted)), names
 
 
-def _below(place: AllowedPath, denial: Callable[[Path], str | None]) -> Refused:
-    return lambda names: denial(place.path.joinpath(*names))
+def _below(path: Path, denial: Callable[[Path], str | None]) -> Refused:
+    return lambda names: denial(path.joinpath(*names))
 
 
 def _report(path: Path, transfer: Transfer, replaced: bool = False) -> TransferReport:

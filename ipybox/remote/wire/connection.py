@@ -80,8 +80,9 @@ class Connection(asyncio.Protocol):
         self._on_closed = on_closed
         self._reading: asyncio.ReadTransport | None = None
         self._writing: asyncio.WriteTransport | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        #: Set while the peer has read enough, and when the connection is closed.
+        self.writable = asyncio.Event()
+        self.writable.set()
         self._lost = 0
         self._written = asyncio.Event()
         self._flush_scheduled = False
@@ -187,10 +188,6 @@ class Connection(asyncio.Protocol):
         """Sends a ping; the reply updates `last_received`."""
         self.do(self.h2.ping, b"ipybox??")
 
-    async def writable(self) -> None:
-        """Waits until the peer has read enough, or the connection is closed."""
-        await self._writable.wait()
-
     def _add(self, number: int, path: str, *, answered: bool) -> Stream:
         stream = self._streams[number] = Stream(self, number, path, answered=answered)
         if path in LARGE:
@@ -284,11 +281,11 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Makes writers wait."""
         if not self.closed.is_set():
-            self._writable.clear()
+            self.writable.clear()
 
     def resume_writing(self) -> None:
         """Lets writers continue."""
-        self._writable.set()
+        self.writable.set()
 
     def _violated(self, what: str) -> None:
         self.violation = self.violation or what
@@ -301,7 +298,7 @@ class Connection(asyncio.Protocol):
         if self.closed.is_set():
             return
         self.closed.set()
-        self._writable.set()
+        self.writable.set()
         self._close_transports()
         for stream in tuple(self._streams.values()):
             stream.feed_end(reset=True)

@@ -75,7 +75,7 @@ class Stream:
                 continue
             self._connection.do(self._connection.h2.send_data, self.number, bytes(view[:size]))
             view = view[size:]
-            await self._connection.writable()
+            await self._connection.writable.wait()
 
     def end(self) -> None:
         """Closes the sending direction."""
