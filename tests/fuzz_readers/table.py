@@ -609,7 +609,7 @@ READERS: dict[str, Reader] = {
         largest=1 << 14,
     ),
     "tar": Reader(
-        ["kernel_mgr/transfer/file_transfer:FileTransfer._content", "kernel_mgr/transfer/tar:unpack"],
+        ["kernel_mgr/transfer/file_transfer:FileTransfer._put", "kernel_mgr/transfer/tar:unpack"],
         lambda data: list(unpack(data, Transfer(), lambda _: None)),
         (b"\0", b"ustar", b"0", b"7" * 11 + b"\0"),
         inputs={"files": packed, "deep": lambda size, root: packed(size, root, name="a/" * 40)},
