@@ -11,6 +11,7 @@ from ipybox.cli.option_table import OPTIONS, given_parameters
 from ipybox.cli.parsing import Mistake, mistakes
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.sandbox.preflight import require_sandbox
+from ipybox.sandbox.settings import sandbox_settings
 from ipybox.workspace.trust import TrustStore
 from ipybox.workspace.writable import WritablePlaces
 
@@ -36,8 +37,6 @@ def executor_options(given: Mapping[str, Any], store: TrustStore) -> dict[str, A
     check_options(given)
     options = given_parameters(given, ExecutorConfig)
     if "sandbox" in given:
-        from ipybox.sandbox.workspace_settings import sandbox_settings
-
         settings = partial(
             sandbox_settings,
             store,

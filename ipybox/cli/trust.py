@@ -12,8 +12,7 @@ from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, say, say_json
 from ipybox.cli.parsing import Mistake
 from ipybox.codeact.library import MCPTOOLS
-from ipybox.sandbox.settings import PROFILES, parse_settings
-from ipybox.sandbox.workspace_settings import opened
+from ipybox.sandbox.settings import PROFILES, SandboxSettings, parse_settings
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.policy import POLICY_FILE, ApprovalPolicy
@@ -22,6 +21,16 @@ from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 
 #: The workspace files that ipybox reviews by default.
 _KNOWN = (SANDBOX_CONFIG, POLICY_FILE)
+
+#: The effect of adding an entry to a list, or of removing one from a list of denials.
+_MEANINGS = {
+    "allow_write": "code may also write",
+    "allow_read": "code may also read",
+    "allowed_domains": "code may also reach the hosts",
+    "deny_read": "no longer hidden from code",
+    "deny_write": "no longer protected from writing",
+    "denied_domains": "hosts no longer denied",
+}
 
 _PROFILE = "profile to compare with (default: default)"
 
@@ -122,7 +131,7 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
         if is_policy:
             lines = _opened_calls(store, file, data)
         else:
-            lines = opened(parse_settings(data, file, PROFILES[profile]), PROFILES[profile])
+            lines = _opened_places(parse_settings(data, file, PROFILES[profile]), PROFILES[profile])
         if is_policy and not lines:
             say(f"{file}: nothing to trust, because it only restricts what code may do")
             return 0
@@ -140,6 +149,19 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
         return 1
     say(f"{file} is trusted until it changes; restart ipybox to apply it, in Claude Code with /mcp")
     return 0
+
+
+def _opened_places(wanted: SandboxSettings, own: SandboxSettings) -> list[str]:
+    """Returns what `wanted` permits beyond `own`: a line per list, with the entries added or no longer denied."""
+    found: dict[str, list[str]] = {}
+    for field, meaning in _MEANINGS.items():
+        more, less = (own, wanted) if field.startswith("den") else (wanted, own)
+        found[meaning] = [entry for entry in getattr(more, field) if entry not in getattr(less, field)]
+    if wanted.allow_local_binding and not own.allow_local_binding:
+        found["code may listen on ports"] = ["network.allowLocalBinding"]
+    if wanted.weaker_nested_sandbox and not own.weaker_nested_sandbox:
+        found["the sandbox becomes weaker"] = ["enableWeakerNestedSandbox"]
+    return [f"{meaning}: {', '.join(entries)}" for meaning, entries in found.items() if entries]
 
 
 def _opened_calls(store: TrustStore, file: Path, data: bytes) -> list[str]:

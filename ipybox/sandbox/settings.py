@@ -2,11 +2,13 @@
 
 A file replaces the lists that it contains; all other values come from a profile. An unknown key, a value of the wrong
 type, or an unreadable file is an error before anything starts. `load_settings` trusts the file, because the application
-names it. `ipybox.sandbox.workspace_settings` decides which workspace files the command line trusts.
+names it. On the command line, a file that code can write applies only after a person has agreed to exactly its content
+(`ipybox trust`): the hashed bytes are the parsed bytes. Files elsewhere belong to the user (`sandbox_settings`).
 https://github.com/anthropic-experimental/sandbox-runtime#configuration
 """
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +20,11 @@ from typing import Any, Final, cast
 
 from ipybox.support.errors import SandboxError
 from ipybox.support.names import CREDENTIALS, SECRET_FILES
+from ipybox.support.safe_directory import names_below
 from ipybox.support.untrusted_paths import real_path
 from ipybox.support.way_in import restart, sandbox_file
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
+from ipybox.workspace.writable import WritablePlaces
 
 #: A host with a port, and an address that contains colons.
 _PORT: Final = r"(?::([1-9][0-9]{0,4}))?"
@@ -162,8 +167,62 @@ def _load(config: SandboxConfig | None) -> SandboxSettings:
     try:
         data = path.read_bytes()
     except OSError as exc:
-        raise unreadable(path, exc) from exc
+        raise _unreadable(path, exc) from exc
     return parse_settings(data, path, _DEFAULT)
+
+
+def sandbox_settings(
+    store: TrustStore,
+    *,
+    profile: str = "default",
+    allowed_domains: Sequence[str] = (),
+    file: Path | None = None,
+    discover: bool = False,
+    program: Sequence[str] = (),
+) -> SandboxSettings:
+    """Returns the sandbox settings that the command line requests.
+
+    Args:
+        store: The workspace files that a person trusts.
+        profile: The user's profile. Keys in a trusted file replace the profile's.
+        allowed_domains: Additional hosts that the user allows.
+        file: A settings file.
+        discover: Whether to use `sandbox-config.json` in the workspace instead.
+        program: The program that trusts files, for messages; by default, the current program.
+
+    Raises:
+        SandboxError: If the file can't be read, is trusted but invalid, or an allowed host is invalid.
+    """
+    base = PROFILES[profile]
+    own = load_settings(base, allowed_domains)
+    workspace = store.workspace
+    if discover:
+        file = workspace / SANDBOX_CONFIG if os.path.lexists(workspace / SANDBOX_CONFIG) else None
+    if file is None:
+        return replace(own, trust=store.command(profile, None, program)) if discover else own
+    place = untrusted_path(file, own, workspace)
+    try:
+        data = file.read_bytes() if place is None else read_untrusted(place, workspace)
+    except OSError as exc:
+        raise _unreadable(place or file, exc) from exc
+    if place is None:
+        return load_settings(parse_settings(data, file, base), allowed_domains)
+    command = store.command(profile, None if place == workspace / SANDBOX_CONFIG else place, program)
+    if store.trusts(place, data, profile):
+        return replace(load_settings(parse_settings(data, place, base), allowed_domains), trust=command)
+    return replace(own, file=place, untrusted=True, trust=command)
+
+
+def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | None:
+    """Returns the path to read a file from if code could write or redirect it; None if the file is the user's own."""
+    spelled = Path(os.path.abspath(file.expanduser()))
+    if not WritablePlaces(workspace, own).covers(spelled):
+        return None
+    real = Path(real_path(spelled))
+    for path in (spelled, real):
+        if (names := names_below(path, workspace)) is not None:
+            return workspace.joinpath(*names)
+    return real
 
 
 def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSettings:
@@ -179,7 +238,7 @@ def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSet
     return replace(base, source=str(path), file=Path(real_path(path)), **given)
 
 
-def unreadable(path: Path, error: OSError) -> SandboxError:
+def _unreadable(path: Path, error: OSError) -> SandboxError:
     """Returns the error for an unreadable file."""
     if isinstance(error, FileNotFoundError):
         profiles = " or ".join(repr(name) for name in PROFILES)

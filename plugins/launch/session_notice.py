@@ -13,8 +13,7 @@ from ipybox.docker.engine import default_image, examine_engine
 from ipybox.errors import SandboxError
 from ipybox.sandbox.findings import Finding, Install, environment_findings, together
 from ipybox.sandbox.preflight import diagnose, requirements
-from ipybox.sandbox.settings import PROFILES, SandboxSettings
-from ipybox.sandbox.workspace_settings import sandbox_settings, untrusted_path
+from ipybox.sandbox.settings import PROFILES, SandboxSettings, sandbox_settings, untrusted_path
 from ipybox.support.printable import printable
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, policy_notice, read_untrusted
 

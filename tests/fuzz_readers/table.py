@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 from ipybox.audit.notebook.logged import LoggedSessions
 from ipybox.audit.redaction import Redactor
+from ipybox.cli.clean import size
 from ipybox.code_exec.model_output import drawn
 from ipybox.codeact.listing import tools
 from ipybox.codeact.source import SourceReader, UnreadableError
@@ -43,7 +44,6 @@ from ipybox.remote.wire.protocol import Ready
 from ipybox.sandbox import git_exclude
 from ipybox.sandbox.denials import explain_denials
 from ipybox.sandbox.policy import SandboxPolicy
-from ipybox.sandbox.removal import size
 from ipybox.sandbox.settings import PROFILES, parse_settings
 from ipybox.support import bounded_json
 from ipybox.support.child import MAX_LENGTH
@@ -188,7 +188,7 @@ def scanned(root: Path) -> None:
 
 def opened(root: Path) -> None:
     """Has a start read what names files of a workspace."""
-    from ipybox.sandbox.workspace_settings import sandbox_settings
+    from ipybox.sandbox.settings import sandbox_settings
     from ipybox.workspace.trust import TrustStore
 
     scanned(root)
@@ -430,7 +430,7 @@ READERS: dict[str, Reader] = {
         largest=4 * TREES,
     ),
     "trees": Reader(
-        ["sandbox/removal", "support/safe_directory:Directory.names"],
+        ["cli/clean", "support/safe_directory:Directory.names"],
         lambda root: (size(root), remove_all(root)),
         inputs={"deep": nested("f", deep=True), "nested": nested("f"), "many": many("/f")},
         largest=TREES,

@@ -72,7 +72,7 @@ TRUSTED = {
     "sandbox/placeholders": "the first bytes of a placeholder",
     "sandbox/preflight:_package": "srt's own manifest",
     "sandbox/settings:_load": "a file of the user",
-    "sandbox/workspace_settings:sandbox_settings": "a file of the user, or `read_untrusted`",
+    "sandbox/settings:sandbox_settings": "a file of the user, or `read_untrusted`",
     "support/child:StderrLines.open": KERNEL,
     "support/endpoint:read_answer": BOUNDED,
     "support/private_file": OWN,

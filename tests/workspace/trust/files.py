@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ipybox.cli.trust import trust as trust_command
-from ipybox.sandbox.settings import SandboxSettings
-from ipybox.sandbox.workspace_settings import sandbox_settings
+from ipybox.sandbox.settings import SandboxSettings, sandbox_settings
 from ipybox.workspace.trust import TrustStore
 from tests.servers import WAIT
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.errors import SandboxError
-from ipybox.sandbox.settings import PROFILES
-from ipybox.sandbox.workspace_settings import sandbox_settings
+from ipybox.sandbox.settings import PROFILES, sandbox_settings
 from ipybox.support.state import state_dir
 from ipybox.support.untrusted_paths import MAX_SETTINGS
 from ipybox.workspace.trust import TrustStore, read_untrusted

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ipybox.errors import SandboxError
-from ipybox.sandbox.workspace_settings import sandbox_settings
+from ipybox.sandbox.settings import sandbox_settings
 from ipybox.workspace.trust import TrustStore, policy_notice
 
 

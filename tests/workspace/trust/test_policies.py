@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.errors import PolicyError
-from ipybox.sandbox.settings import SandboxSettings
-from ipybox.sandbox.workspace_settings import untrusted_path
+from ipybox.sandbox.settings import SandboxSettings, untrusted_path
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.workspace.trust import TrustStore
 from tests.workspace.trust.files import RULES, trust
