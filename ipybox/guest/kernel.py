@@ -1,4 +1,4 @@
-"""The kernel process: IPython's kernel with ipybox's extension, and without the user's own configuration.
+"""The kernel process: IPython's kernel, set up for code actions, and without the user's own configuration.
 
 Usage: python -P -m ipybox.guest.kernel CONNECTION_FILE PARENT_PID MEMORY_LIMIT PROCESS_LIMIT
 
@@ -8,6 +8,7 @@ socket on which a forked kernel receives its request (`ipybox.guest.template`).
 """
 
 import asyncio
+import atexit
 import faulthandler
 import importlib
 import json
@@ -21,15 +22,26 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, BinaryIO, cast
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, cast
 
 from ipybox.guest import descendants
 from ipybox.guest.import_placeholders import missing
 from ipybox.guest.interrupts import POKE, do_nothing, interrupts_end
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.last_output import KernelOutput
+from ipybox.guest.packages import STDOUT, import_from, keep_bytecode_out_of_git, let_children_import, packages_dir
 from ipybox.guest.process import close_input, die_with_parent, end_child, limit_process
-from ipybox.guest.protocol import DIRECTORY_VARIABLE, ENVIRONMENT, INPUTS, MAX_MESSAGE_BYTES, READ, VARIABLES
+from ipybox.guest.protocol import (
+    DIRECTORY_VARIABLE,
+    ENVIRONMENT,
+    INPUTS,
+    MAX_MESSAGE_BYTES,
+    READ,
+    REQUIRE_ESCAPE,
+    SHELL_VARIABLE,
+    VARIABLES,
+)
 from ipybox.support.gc_pause import gc_paused
 
 # The debugger takes a fifth of the import time, opens a port, and is not offered to people who attach.
@@ -40,6 +52,7 @@ with gc_paused(own=True), missing("debugpy"):
     from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
+    from IPython.core.error import StdinNotImplementedError
     from IPython.core.profiledir import ProfileDir
     from jupyter_client.jsonutil import json_clean, json_default
     from jupyter_client.session import DELIM
@@ -49,6 +62,7 @@ with gc_paused(own=True), missing("debugpy"):
 
     from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
 
+from ipybox.guest.streams import order_output
 from ipybox.guest.tracebacks import MAX_TEXT, error_content
 
 logger = logging.getLogger(__name__)
@@ -60,6 +74,14 @@ encode_ascii_json = json.JSONEncoder(default=json_default).encode
 MAX_SENT = MAX_MESSAGE_BYTES - (1 << 16)
 
 decode_json = json.JSONDecoder().decode
+
+#: Seconds to wait for the control thread at exit.
+EXIT_GRACE = 1.0
+
+NO_INPUT = (
+    "input() is not available because no user can answer it here. Put the value in the code, or ask for it before "
+    "running the cell."
+)
 
 
 class PrivateIOPubThread(IOPubThread):
@@ -234,11 +256,14 @@ class GuestKernelApp(IPKernelApp):
         cast(Any, super()).init_iopub(context)
 
     def init_extensions(self) -> None:
-        """Loads ipybox's extension once a session uses this kernel. No message is read before that."""
+        """Sets up this kernel once a session uses it. No message is read before that."""
         with self.session_stream as stream:
             os.environ.update(json.loads(read_line(stream)))
         importlib.invalidate_caches()  # packages may have been installed since
         cast(Any, super()).init_extensions()
+        prepare_imports(Path.cwd())
+        app: Any = self
+        prepare_kernel(app.kernel, app.shell)
         if directory := os.environ.pop(DIRECTORY_VARIABLE, None):
             os.chdir(directory)
             sys.path.insert(0, directory)  # before the workspace
@@ -283,10 +308,45 @@ def unpack_json(part: bytes) -> Any:
     return decode_json(part.decode(errors="replace"))
 
 
+def prepare_imports(workspace: Path) -> None:
+    """Lets this process and its children import from the workspace and its packages."""
+    keep_bytecode_out_of_git(workspace)
+    sys.path.insert(0, str(workspace))
+    import_from(packages_dir(workspace))
+    let_children_import(packages_dir(workspace))
+
+
+def prepare_kernel(kernel: Any, shell: Any) -> None:
+    """Sets up ordered output, no input, and approval of shell commands."""
+    kernel.raw_input = kernel.getpass = refuse_input
+    os.environ[STDOUT] = str(os.fstat(sys.stdout.fileno()).st_ino)
+    order_output(kernel, sys.stdout, sys.stderr)
+    atexit.register(finish_control_thread, shell, kernel)
+    # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
+    shell.ask_exit = sys.exit
+    if (commands := os.environ.pop(SHELL_VARIABLE, None)) is not None:
+        from ipybox.guest.shell_commands import control_commands  # takes time that other kernels need not spend
+
+        control_commands(shell, escape_only=commands == REQUIRE_ESCAPE)
+
+
+def finish_control_thread(shell: Any, kernel: Any) -> None:
+    """Lets the control thread finish the shutdown request before ipykernel's own handler stops output.
+
+    Otherwise the thread would wait ten seconds for output that never comes, and the exit would wait for the thread.
+    """
+    if shell.exit_now and kernel.control_thread is not None:
+        kernel.control_thread.join(EXIT_GRACE)
+
+
+def refuse_input(*_: object, **__: object) -> NoReturn:
+    """Fails immediately, because no user could answer."""
+    raise StdinNotImplementedError(NO_INPUT)
+
+
 def kernel_config() -> Config:
     """Returns the configuration of the kernel."""
     config: Any = Config()
-    config.InteractiveShellApp.extensions = ["ipybox.guest.extension"]
     config.InteractiveShell.colors = "nocolor"
     config.HistoryManager.enabled = False
     config.Session.packer = "ipybox.guest.kernel.pack_json"

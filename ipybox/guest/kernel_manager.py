@@ -31,7 +31,7 @@ from ipybox.guest import descendants
 from ipybox.guest.last_output import LastOutput, Remains
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
 from ipybox.guest.provisioner import KernelProvisioner
-from ipybox.guest.template_client import KernelTemplate, Spare
+from ipybox.guest.template_client import ForkedProcess, KernelTemplate, Spare
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +74,12 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     @property
     def is_current(self) -> bool:
-        """Whether the kernel is running and up to date."""
-        return isinstance(self.provisioner, KernelProvisioner) and self.provisioner.is_current
+        """Whether the kernel is running, with the same modules as a new kernel."""
+        process = self.provisioner.process if isinstance(self.provisioner, KernelProvisioner) else None
+        if self.template is None or not isinstance(process, ForkedProcess):
+            return False
+        # The thread that waits for its end may not have noticed it yet.
+        return process.runs and self.template.is_current(process)
 
     async def hand_over(self, environment: dict[str, str] | None) -> None:
         """Assigns a spare kernel to a session, with the environment of `start_kernel`."""

@@ -66,15 +66,6 @@ class KernelProvisioner(LocalProvisioner):
         #: The kernel's descendants when its shutdown was requested.
         self._seen: set[int] = set()
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the kernel is running, with the same modules as a new kernel."""
-        # The thread that waits for its end may not have noticed it yet.
-        process, template = self.process, self.parent.template
-        if template is None or not isinstance(process, ForkedProcess):
-            return False
-        return process.runs and template.is_current(process)
-
     async def hand_over(self, environment: dict[str, str]) -> None:
         """Assigns the kernel to a session, with the session's variables."""
         await self._send(environment)

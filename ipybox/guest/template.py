@@ -77,7 +77,6 @@ READ_AT_START = ("GLIBC_", "HOME", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", 
 #: Modules that a kernel imports before its first cell runs.
 KERNEL_MODULES = (
     "ipybox.guest.kernel",
-    "ipybox.guest.extension",
     "IPython.core.completerlib",
     "IPython.core.debugger",
     "IPython.core.logger",

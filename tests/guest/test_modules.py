@@ -13,10 +13,9 @@ from types import TracebackType
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from ipybox.guest.extension import refuse_input
 from ipybox.guest.gateway import offer_tool_port
 from ipybox.guest.gateway_app import gateway_config, unix_sockets_work
-from ipybox.guest.kernel import kernel_config, pack_json
+from ipybox.guest.kernel import kernel_config, pack_json, refuse_input
 from ipybox.guest.protocol import LISTENER, MAX_FDS
 from ipybox.guest.streams import OutputOrder, write_to_descriptor
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ipybox.guest.tools.client import ToolRunner as _ToolRunner
+from ipybox.guest.tools.protocol import RunReply
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from ipybox.mcp_apigen.render.naming import module_names
 from ipybox.tool_exec import client
@@ -22,7 +23,10 @@ Loader = Callable[[list[ToolSpec]], list[ModuleType]]
 
 @dataclass
 class FakeRunner:
-    """Stands for `ToolRunner`: notes the method, tool and arguments of each call."""
+    """Stands for `ToolRunner`: notes the method, tool and arguments of each call.
+
+    It replies with the text `text`, and with `result` where a tool has one.
+    """
 
     server_name: str
     server_params: dict[str, Any]
@@ -36,21 +40,13 @@ class FakeRunner:
 
     tool = _ToolRunner.tool
 
-    def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
-        self.calls.append(("run_text", tool_name, tool_args))
-        return "text"
+    def reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+        self.calls.append(("reply_sync", tool_name, tool_args))
+        return {"content": [{"type": "text", "text": "text"}], "structured": self.result}
 
-    def run_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
-        self.calls.append(("run_structured", tool_name, tool_args))
-        return self.result
-
-    async def arun_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
-        self.calls.append(("arun_text", tool_name, tool_args))
-        return "text"
-
-    async def arun_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
-        self.calls.append(("arun_structured", tool_name, tool_args))
-        return self.result
+    async def reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+        self.calls.append(("reply", tool_name, tool_args))
+        return {"content": [{"type": "text", "text": "text"}], "structured": self.result}
 
 
 _numbers = count()

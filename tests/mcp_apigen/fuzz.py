@@ -164,9 +164,8 @@ class Fuzz:
             module.run(params)
         if not accepted:
             sent = _defaults_sent(tool.input_schema, module.CLIENT.calls)
-        method = "run_structured" if hasattr(module, "Result") else "run_text"
         # Models fill in the defaults of required properties, unless the schema has only a permissive one.
-        possible = [_text([(method, tool.name, each)]) for each in (sent, _completed(sent, tool.input_schema))]
+        possible = [_text([("reply_sync", tool.name, each)]) for each in (sent, _completed(sent, tool.input_schema))]
         called = _text(module.CLIENT.calls)
         if called not in possible and (accepted or module.CLIENT.calls):
             raise Failure(f"the calls are {called}, not {' or '.join(possible)}")

@@ -111,7 +111,7 @@ def test_strings_arrive_as_they_are(payload: str, load: Loader) -> None:
     # A lone surrogate has no wire form, and so no place among the fields.
     values = {payload: payload, "e": payload} if is_text(payload) else {"e": "x"}
     module.run(module.Params(**values))
-    assert module.CLIENT.calls == [("run_structured", payload, values)]
+    assert module.CLIENT.calls == [("reply_sync", payload, values)]
 
 
 @pytest.mark.parametrize("cookie", ["# coding: utf-7", "# -*- coding: utf-7 -*-", "# vim: set fileencoding=utf-7 :"])

@@ -390,7 +390,7 @@ def test_errors_name_fields_as_the_caller_does(load_one: LoadOne) -> None:
 def test_params_without_required_fields_may_be_left_out(load_one: LoadOne) -> None:
     module = load_one({"type": "object", "properties": {"page": {"type": "integer"}}}, name="list-all")
     assert module.run() == "text"
-    assert module.CLIENT.calls == [("run_text", "list-all", {})]
+    assert module.CLIENT.calls == [("reply_sync", "list-all", {})]
 
 
 async def test_result_is_parsed_and_tolerant(load_one: LoadOne) -> None:
@@ -415,7 +415,7 @@ async def test_result_is_parsed_and_tolerant(load_one: LoadOne) -> None:
     assert isinstance(result.items[0], module.ItemsItem)
     assert result.unknown == {"a": 1}
     assert (await module.run_async(module.Params())).total == 1
-    assert [call[0] for call in module.CLIENT.calls] == ["run_structured", "arun_structured"]
+    assert [call[0] for call in module.CLIENT.calls] == ["reply_sync", "reply"]
 
 
 def test_models_of_both_sides_have_names_of_their_own(load_one: LoadOne) -> None:

@@ -71,12 +71,8 @@ class Changes:
 def save_after_requests(measured: Any) -> Callable[[ModuleType], None]:
     """Returns what has a kernel save its data after each request."""
 
-    def change(_: ModuleType) -> None:
-        # In the template, from which kernels are forked, it is not the main module.
-        modules = (sys.modules.get(name) for name in ("__main__", "ipybox.guest.kernel"))
-        kernel: Any = next(filter(None, (getattr(module, "GuestKernel", None) for module in modules)), None)
-        if kernel is None:
-            return
+    def change(kernelbase: Any) -> None:
+        kernel = kernelbase.Kernel
         dispatch = kernel.dispatch_shell
 
         async def dispatch_and_save(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -150,7 +146,7 @@ others = any(each.startswith(OTHERS) or each.endswith("/bin/pip") for each in pr
 unmeasured = others or "IPYBOX_UNMEASURED" in os.environ or not os.access(DATA, os.W_OK)
 saved = None if unmeasured else start()
 if saved is not None:
-    changes = {"ipybox.guest.extension": save_after_requests(saved), "ipybox.sandbox.launch": open_data_directory}
+    changes = {"ipykernel.kernelbase": save_after_requests(saved), "ipybox.sandbox.launch": open_data_directory}
     sys.meta_path.insert(0, cast(Any, Changes(changes)))
     save_before_exec(saved)
     if program[:1] != ["-I"] and not any(each.startswith("ipybox.guest") for each in program):

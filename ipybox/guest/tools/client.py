@@ -100,27 +100,15 @@ class ToolRunner:
             ToolRunnerError: If JSON can't represent an argument, the call is rejected or gets no answer, or the tool
                 fails; the message says why.
         """
-        return _value(await self._reply(tool_name, tool_args), tool_name)
+        return _value(await self.reply(tool_name, tool_args), tool_name)
 
     def run_sync(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
         """Like `run`, but blocks the calling thread."""
-        return _value(self._reply_sync(tool_name, tool_args), tool_name)
-
-    def run_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
-        """Runs a tool and returns its text, blocking. Raises what `run` raises."""
-        return text_in(self._reply_sync(tool_name, tool_args), tool_name)
+        return _value(self.reply_sync(tool_name, tool_args), tool_name)
 
     def run_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
         """Runs a tool and returns its structured content, blocking. Raises what `run` raises."""
-        return structured_in(self._reply_sync(tool_name, tool_args), tool_name)
-
-    async def arun_text(self, tool_name: str, tool_args: dict[str, Any]) -> str:
-        """Like `run_text`, but doesn't block."""
-        return text_in(await self._reply(tool_name, tool_args), tool_name)
-
-    async def arun_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
-        """Like `run_structured`, but doesn't block."""
-        return structured_in(await self._reply(tool_name, tool_args), tool_name)
+        return structured_in(self.reply_sync(tool_name, tool_args), tool_name)
 
     def run_many(
         self, tool_name: str, params_list: list[dict[str, Any]], concurrency: int | None = None
@@ -143,10 +131,12 @@ class ToolRunner:
         """Like the function `reset`; an executor's tool server refuses it from kernels."""
         await reset(self._address.host, self._address.port, token=self._address.token)
 
-    async def _reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+    async def reply(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+        """Runs a tool and returns the tool server's reply. Raises what `run` raises."""
         return checked(await self._post(RUN_PATH, self._encoded(tool_name, "tool_args", tool_args)), tool_name)
 
-    def _reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+    def reply_sync(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:
+        """Like `reply`, but blocks the calling thread."""
         return checked(self._post_sync(RUN_PATH, self._encoded(tool_name, "tool_args", tool_args)), tool_name)
 
     async def _post(self, path: str, body: bytes) -> Any:

@@ -53,17 +53,11 @@ class Tool(Generic[P, R]):
             ToolRunnerError: As in `ToolRunner.run`, or if the result doesn't match the output schema; its `data` is
                 then the result.
         """
-        arguments = self._arguments(args, kwargs)
-        if self._result is None:
-            return cast(R, self._runner.run_text(self.name, arguments))
-        return self._checked(self._result, self._runner.run_structured(self.name, arguments))
+        return self._result_in(self._runner.reply_sync(self.name, self._arguments(args, kwargs)))
 
     async def aio(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the tool without blocking."""
-        arguments = self._arguments(args, kwargs)
-        if self._result is None:
-            return cast(R, await self._runner.arun_text(self.name, arguments))
-        return self._checked(self._result, await self._runner.arun_structured(self.name, arguments))
+        return self._result_in(await self._runner.reply(self.name, self._arguments(args, kwargs)))
 
     def many(
         self: _Call[A_contra, B_co], params_list: Iterable[A_contra], *, concurrency: int | None = None
@@ -102,16 +96,16 @@ class Tool(Generic[P, R]):
 
     def _outcome(self, reply: RunReply) -> Any:
         try:
-            checked(reply, self.name)
-            if self._result is None:
-                return text_in(reply, self.name)
-            return self._checked(self._result, structured_in(reply, self.name))
+            return self._result_in(checked(reply, self.name))
         except ToolRunnerError as exc:
             return exc.with_traceback(None)  # which would keep the other replies
 
-    def _checked(self, model: type[Output], structured: dict[str, Any]) -> R:
+    def _result_in(self, reply: RunReply) -> R:
+        if self._result is None:
+            return cast(R, text_in(reply, self.name))
+        structured = structured_in(reply, self.name)
         try:
-            return cast(R, model.model_validate(structured))
+            return cast(R, self._result.model_validate(structured))
         except ValidationError as exc:
             raise failure(self._misfit(exc), structured) from None
 

@@ -293,7 +293,8 @@ print(json.dumps(value))
 @pytest.mark.asyncio(loop_scope="module")
 async def test_structured_content_without_text_is_the_text_of_a_tool_without_output_schema(caller: CodeExecutor):
     result = {"content": [image(b"one")], "structuredContent": {"a": "ä"}}
-    shown = await caller.execute(f"print(giving.run_text('give', {{'result': {result!r}}}))")
+    call = f"giving.reply_sync('give', {{'result': {result!r}}})"
+    shown = await caller.execute(f"from ipybox.guest.tools.client import text_in\nprint(text_in({call}, 'give'))")
 
     assert shown.text == '{"a": "ä"}'
     assert images(shown) == [b"one"]
@@ -493,7 +494,7 @@ async def test_a_result_in_another_form_is_a_result(
 async def test_content_in_another_form_is_shown_or_saved(caller: CodeExecutor):
     picture = {name: value for name, value in image(b"\x89PNG\r\n\x1a\nrest").items() if name != "mimeType"}
     content = [text("before"), picture, {"type": "widget", "size": 5}, text("after") | {"annotations": "x"}]
-    result = await caller.execute(f"print(giving.run_text('give', {{'result': {{'content': {content!r}}}}}))")
+    result = await caller.execute(f"print(giving.run_sync('give', {{'result': {{'content': {content!r}}}}}))")
     *_, before, line, after = (result.text or "").splitlines()
 
     assert (before, after) == ("before", "after")
@@ -505,7 +506,7 @@ async def test_content_in_another_form_is_shown_or_saved(caller: CodeExecutor):
 async def test_the_data_of_an_error_are_what_the_tool_returned(caller: CodeExecutor):
     result = {"content": [text("half done")], "structuredContent": {"done": [1]}, "isError": "true"}
     with pytest.raises(CodeExecutionError, match=r"ToolRunnerError: half done$"):
-        await caller.execute(f"giving.run_text('give', {{'result': {result!r}}})")
+        await caller.execute(f"giving.run_sync('give', {{'result': {result!r}}})")
     assert (await caller.execute("sys.last_value.data")).text == "{'done': [1]}"
     with pytest.raises(CodeExecutionError, match="returned no structured content; its text: sorry"):
         await caller.execute("giving.run_structured('give', {'result': {'content': 'sorry'}})")
