@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,10 +25,6 @@ _FLAGS = (
     *("--no-warn-script-location", "--no-warn-conflicts", "--prefer-binary", "--require-virtualenv", "--isolated"),
 )
 _VALUES = ("--root-user-action", "--progress-bar", "--timeout", "--retries", "--exists-action", "--upgrade-strategy")
-
-#: Limits for requirements files that include each other: their number, and their lines in total.
-_MOST_FILES = 20
-_MOST_PACKAGES = 500
 
 
 class _UsageError(Exception):
@@ -64,13 +60,15 @@ def change(arguments: Sequence[str], *, remove: bool) -> int:
         _UsageError: If the application does not support the request.
     """
     given = _parser().parse_args([word for word in arguments if not (remove and word in ("-y", "--yes"))])
-    packages = list(_requested(given.packages, given.requirement))
+    packages = _requested(given.packages, given.requirement)
     if not packages:
         raise _UsageError("name at least one package")
     if given.upgrade and not remove:
         note = "packages that meet the specifier are not upgraded: request a newer version, such as 'numpy>=2'"
         print(f"NOTE: pip install --upgrade: {note}", file=sys.stderr)
-    host = _host()
+    if not os.environ.get(HOST_VARIABLE):
+        raise _UsageError("packages can't be installed from here: install them before the kernel starts")
+    host = ConnectionPool(ServerAddress.of_kernel())
     for package in packages:
         request: InstallRequest = {"package_name": package}
         if remove:
@@ -102,30 +100,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _requested(packages: Sequence[str], files: Sequence[str]) -> Iterator[str]:
+def _requested(packages: Sequence[str], files: Sequence[str]) -> list[str]:
     requested = [_located(package, Path.cwd()) for package in packages]
-    pending, seen = [Path(file) for file in files], 0
-    while pending:
-        seen += 1
-        if seen > _MOST_FILES:
-            raise _UsageError(f"too many requirements files; the limit is {_MOST_FILES}")
-        file = pending.pop(0)
+    given = [Path(file) for file in files]
+    for file in given:  # files may include others, or each other
         try:
             text = file.read_text()
         except (OSError, ValueError) as exc:
             raise _UsageError(f"{file} can't be read: {exc}") from None
         for line in text.replace("\\\n", " ").splitlines():
-            line = line.partition("#")[0].strip() if line.startswith("#") else line.partition(" #")[0].strip()
+            line = f" {line}".partition(" #")[0].strip()
             option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("-") else ("", "", line)
             if option in ("-r", "--requirement"):
-                pending.append(file.parent / value.strip())
+                given += {file.parent / value.strip()}.difference(given)
             elif line.startswith("-") or " --" in line:
                 raise _UsageError(f"{file}: {line!r}: options are not supported, only packages and -r")
             elif line:
                 requested.append(_located(line, file.parent))
-    if len(requested) > _MOST_PACKAGES:
-        raise _UsageError(f"too many packages; the limit is {_MOST_PACKAGES}")
-    yield from requested
+    return requested
 
 
 def _located(package: str, directory: Path) -> str:
@@ -133,12 +125,6 @@ def _located(package: str, directory: Path) -> str:
     path = package.partition("[")[0]
     is_path = path.startswith((".", "/", "~")) or path.endswith((".whl", ".tar.gz", ".zip"))
     return str(directory.resolve() / os.path.expanduser(package)) if is_path and "://" not in package else package
-
-
-def _host() -> ConnectionPool:
-    if not os.environ.get(HOST_VARIABLE):
-        raise _UsageError("packages can't be installed from here: install them before the kernel starts")
-    return ConnectionPool(ServerAddress.of_kernel())
 
 
 def _other_environment(runner: str) -> Path | None:
