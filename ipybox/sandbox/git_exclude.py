@@ -123,20 +123,12 @@ def _without_block(content: bytes, key: str, known: Collection[str]) -> bytes:
     """Returns the content without the block of a key, but keeps other lines that were inserted in the block."""
     begin, end = _delimiters(key)
     own = {os.fsencode(name) for name in known}
-    kept: list[bytes] = []
-    inside, unended = False, 0
-    for line in content.split(b"\n"):
-        if line.startswith(begin):
-            inside = True
-            if kept[-1:] == [b""]:
-                kept.pop()
-            else:  # the line before the block had no line break
-                unended = len(kept)
-        elif inside and line == end:
-            inside = False
-        elif not inside or line.rpartition(b"/")[2] not in own:
-            kept.append(line)
-    return b"\n".join(kept[:unended] if unended and kept[unended:] == [b""] else kept)
+    before, _, rest = content.partition(b"\n" + begin)
+    block, ended, after = rest.partition(b"\n" + end + b"\n")
+    if not ended:
+        return content
+    kept = b"".join(line + b"\n" for line in block.split(b"\n")[1:] if line.rpartition(b"/")[2] not in own) + after
+    return before + (b"\n" if kept and before and not before.endswith(b"\n") else b"") + kept
 
 
 def _delimiters(key: str) -> tuple[bytes, bytes]:
