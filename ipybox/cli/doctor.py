@@ -31,7 +31,7 @@ KERNEL_TIMEOUT = 60.0
 #: What can be checked; "other" covers further programs that people often use.
 Mode = Literal["plain", "sandbox", "docker", "other"]
 
-UV = Program("uv", "uv", "", remedy=INSTALL_UV)
+UV = Program("uv", "uv", remedy=INSTALL_UV)
 
 #: How a working mode is described.
 _WORKS = {

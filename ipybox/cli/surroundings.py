@@ -15,7 +15,7 @@ from ipybox.sandbox.findings import Finding, Install, Program, examine
 from ipybox.workspace.writable import WritablePlaces
 
 _INSTALL = Install("@anthropic-ai/claude-code", ("npm install -g",), "install it with {} to use the plugins")
-CLAUDE = Program("claude-code", "claude", "", remedy=_INSTALL)
+CLAUDE = Program("claude-code", "claude", remedy=_INSTALL)
 
 #: Directories of the authorities that an administrator added, and the bundle that then contains them.
 AUTHORITIES = {
@@ -44,7 +44,7 @@ def client_findings(workspace: Path) -> list[Finding]:
 
 def _client(name: str, workspace: Path) -> Finding:
     if add := CLIENTS[name].add:
-        return examine(Program(name, add.split()[0], "", remedy="install it again"))
+        return examine(Program(name, add.split()[0], remedy="install it again"))
     files = [[*each.paths(workspace)][-1] for each in FILES if each.client == name]  # the last is the user's
     return Finding(name, next((str(path) for path in files if path.exists()), None))
 

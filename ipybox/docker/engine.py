@@ -12,7 +12,7 @@ from ipybox.sandbox.findings import Finding, Program
 from ipybox.support.errors import IpyboxError
 from ipybox.support.probe import probe
 
-DOCKER = Program("docker", "docker", "", remedy="install Docker Engine or Docker Desktop")
+DOCKER = Program("docker", "docker", remedy="install Docker Engine or Docker Desktop")
 
 #: Seconds for the Docker daemon to answer.
 DAEMON_TIMEOUT = 1.5

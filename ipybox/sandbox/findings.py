@@ -90,10 +90,9 @@ def _command_line(commands: Iterable[str], packages: Iterable[str], as_root: boo
 class Program:
     """A program that must be on PATH, and the arguments that print its version."""
 
+    #: What the program is called, and its package, unless there is another remedy.
     what: str
     name: str
-    #: The package that provides it, unless there is another remedy.
-    package: str
     arguments: tuple[str, ...] = ("--version",)
     minimum: Version | None = None
     remedy: Remedy | None = None
@@ -105,26 +104,25 @@ class Program:
         installers = ["brew"] if sys.platform == "darwin" else list(INSTALLERS)
         present = [name for name in installers if which(name, path=path)][:1]
         commands = tuple(INSTALLERS[name] for name in present or installers[:3])
-        return Install(self.package, commands, as_root=present not in ([], ["brew"]))
+        return Install(self.what, commands, as_root=present not in ([], ["brew"]))
 
 
-NODE = Program("node", "node", "", minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
+NODE = Program("node", "node", minimum=(20, 11, 0), remedy="install Node.js 20.11 or later")
 
 #: The programs that srt runs, by platform. It uses `which` to find the others, and bash to start each command.
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "linux": (
-        Program("bubblewrap", "bwrap", "bubblewrap"),
-        Program("socat", "socat", "socat", ("-V",)),
-        Program("ripgrep", "rg", "ripgrep"),
-        Program("bash", "bash", "bash"),
-        Program("which", "which", "which", ("sh",)),
+        Program("bubblewrap", "bwrap"),
+        Program("socat", "socat", ("-V",)),
+        Program("ripgrep", "rg"),
+        Program("bash", "bash"),
+        Program("which", "which", ("sh",)),
     ),
     "darwin": (
-        Program("ripgrep", "rg", "ripgrep"),
+        Program("ripgrep", "rg"),
         Program(
             "sandbox-exec",
             "sandbox-exec",
-            "",
             ("-p", "(version 1)(allow default)", "/usr/bin/true"),
             remedy="it is part of macOS: add /usr/bin to PATH, and don't run ipybox in another sandbox",
         ),
