@@ -25,12 +25,12 @@ GATEWAY_ID = "IPYBOX_GATEWAY_ID"
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Callable[[], Container[int]]) -> None:
+def adopt_orphans(loop: asyncio.AbstractEventLoop, own: Container[int]) -> None:
     """Makes this process adopt orphans among its descendants, including daemons; does nothing except on Linux.
 
     Args:
         loop: The event loop of the main thread. It takes over SIGCHLD, and reaps orphans when they end.
-        own: Returns the ids of the children that are reaped elsewhere.
+        own: The ids of the children that are reaped elsewhere, as they are at each moment.
     """
     if sys.platform != "linux":
         return
@@ -87,9 +87,9 @@ def _kill_all(find: Callable[[], Iterable[int]]) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _reap(own: Callable[[], Container[int]]) -> None:
+def _reap(own: Container[int]) -> None:
     for child in _children(_this()):
-        if (pid := _id_here(child)) is not None and pid not in own():
+        if (pid := _id_here(child)) is not None and pid not in own:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 

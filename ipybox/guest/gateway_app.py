@@ -131,5 +131,5 @@ def run_gateway(link: socket.socket, runtime_dir: str, log_level: str) -> None:
     run: Any = app  # its methods are not annotated
     run.initialize([])
     # Otherwise daemons would leave the process tree, and could not be monitored or killed with their kernel.
-    adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, lambda: provisioner.running)
+    adopt_orphans(cast(Any, IOLoop.current()).asyncio_loop, provisioner.running)
     run.start()

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from ipykernel.iostream import OutStream
 
-from ipybox.guest.interrupts import do_nothing
+from ipybox.guest.process import do_nothing
 from ipybox.guest.protocol import MARK
 
 #: Maximum characters of one message. Each takes at most 12 bytes as JSON, and a message can have 256 MiB.

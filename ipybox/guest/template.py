@@ -74,7 +74,7 @@ SHARED_MODULES = (
 #: imported or used.
 READ_AT_START = ("GLIBC_", "HOME", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 
-#: Modules that a kernel imports before its first cell runs.
+#: Further modules that a kernel imports before its first cell runs.
 KERNEL_MODULES = (
     "ipybox.guest.kernel",
     "IPython.core.completerlib",
@@ -83,12 +83,9 @@ KERNEL_MODULES = (
     "IPython.core.oinspect",
     "IPython.extensions.storemagic",
     "encodings.ascii",
-    "encodings.idna",
     "encodings.latin_1",
     "faulthandler",
     "pdb",
-    "tornado.platform.asyncio",
-    "tornado.queues",
     "traitlets.config.argcomplete_config",
 )
 
@@ -190,7 +187,7 @@ def run_template(control: socket.socket) -> None:
     atexit.register(end_kernel, os.getpid())
     atexit.register(logging.shutdown)
     with gc_paused(own=True):
-        for module in KERNEL_MODULES:
+        for module in (*SHARED_MODULES, *KERNEL_MODULES):
             import_module(module)
         modules = [module for module in sys.argv[3].split(",") if module]
         problems: dict[str, str] = json.loads(sys.argv[4])

@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ipybox.guest.interrupts import do_nothing
+from ipybox.guest.process import do_nothing
 from ipybox.guest.protocol import ENCODING, VARIABLE_ERROR
 from ipybox.support.errors import VariableError
 from ipybox.support.variables import EncodedVariable, decode, encode
