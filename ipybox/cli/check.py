@@ -11,7 +11,7 @@ from ipybox.cli.option_table import command_options
 from ipybox.cli.output import say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import executor_options, run
-from ipybox.codeact.problem import Report
+from ipybox.codeact.checker import Report
 from ipybox.support.errors import IpyboxError
 from ipybox.workspace.trust import TrustStore
 

@@ -2,17 +2,35 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
-from ipybox.codeact.imported import BrokenError, importing
+from pydantic import TypeAdapter, ValidationError
+
+from ipybox.codeact.imported import BrokenError, Problem, importing
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, Library
-from ipybox.codeact.problem import Problem, Report, unreadable
 from ipybox.codeact.rules import gentool_problems, misplaced_problems, orphan_problems, parser_problems
 from ipybox.support.printable import printable
 
 #: Maximum number of problems shown by one call.
 SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of checking a workspace: the number of items of each kind, and the sorted problems."""
+
+    checked: dict[Literal["saved code action", "output parser"], int]
+    problems: list[Problem]
+
+    @classmethod
+    def read(cls, text: str) -> "Report":
+        """Returns the report in the last line of a kernel's output; raises a ValueError if there is none."""
+        try:
+            return TypeAdapter(cls).validate_json(text.rpartition("\n")[2])
+        except ValidationError as exc:
+            raise ValueError("can't read its report") from exc
 
 
 def check(*, workspace: Path | str = ".") -> str:
@@ -53,7 +71,8 @@ def inspect(workspace: Path | str = ".") -> Report:
         for tool in library.mcp_tools():
             if tool.name not in parsers:
                 found += orphan_problems(tool)
-    problems = sorted({*found, *map(unreadable, library.unreadable)})
+    unreadable = (Problem(each.path, each.line, each.reason, "fix or remove it") for each in library.unreadable)
+    problems = sorted({*found, *unreadable})
     return Report({"saved code action": len(gentools), "output parser": len(parsers)}, problems)
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from traceback import walk_tb
@@ -12,7 +13,6 @@ from types import ModuleType
 from typing import TextIO, TypeVar
 
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
-from ipybox.codeact.problem import Problem
 from ipybox.codeact.tool_info import one_line
 
 T = TypeVar("T")
@@ -22,6 +22,19 @@ _LONGEST_REASON = 300
 
 #: The name of a module body's frame.
 _MODULE = "<module>"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """A problem in a file, and how to fix it. The path is relative to the workspace."""
+
+    path: str
+    line: int
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}; {self.remedy}"
 
 
 class BrokenError(Exception):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ipybox.codeact.problem import Report
+from ipybox.codeact.checker import Report
 
 CHECKED = {"saved code action": 1, "output parser": 0}
 PROBLEM = {"path": "a.py", "line": 2, "message": "it is wrong", "remedy": "fix it"}

@@ -27,22 +27,22 @@ PARSERS = {
         "def parsed(",
         "function `run_parsed` not found",
         f"append it to {SEARCH}",
-        "def parsed(",
+        "class ParseR",
     ),
     "untyped": Case(SEARCH, "(params: Params) -> P", "(params) -> P", "has no type", "annotate it", "def run_parsed"),
     "more parameters": Case(
-        SEARCH, "Params) -> P", "Params, x: int) -> P", "must take only the tool's `Params`", "write", "def run_parsed"
+        SEARCH, "Params) -> P", "Params, x: int) -> P", "x: int", "(params: Params)", "def run_parsed"
     ),
     "result of run_parsed": Case(
-        SEARCH, ") -> ParseResult", ") -> list[str]", "returns list[str]", "`-> ParseResult`", "def run_parsed"
+        SEARCH, ") -> ParseResult", ") -> list[str]", "-> list[str]", "-> ParseResult:`", "def run_parsed"
     ),
     "not documented": Case(SEARCH, DOCUMENTED, "", "`run_parsed` has no docstring", "add", "def run_parsed"),
     "async run_parsed": Case(
         SEARCH,
         "def run_parsed",
         "async def run_parsed",
-        "`run_parsed` is async",
-        "make `run_parsed` sync",
+        "`async def run_parsed",
+        "write `def run_parsed",
         "def run_parsed",
     ),
     "parser imported eagerly": Case(
@@ -79,25 +79,23 @@ PARSERS = {
     ),
     "no parse": Case(SEARCH_PARSER, "def parse(", "def read(", "function `parse` not found", "`def parse(result: str)"),
     "type of parse": Case(
-        SEARCH_PARSER, "result: str", "result: dict", "returns str", "`def parse(result: str)", "def pa"
+        SEARCH_PARSER, "result: str", "result: dict", "(result: dict)", "`def parse(result: str)", "def pa"
     ),
     "type of structured parse": Case(
         "mcpparse/tracker/search_tickets.py",
         "result: Result",
         "result: str",
-        "returns Result",
+        "(result: str)",
         "(result: Result)",
         "def",
     ),
-    "result of parse": Case(
-        SEARCH_PARSER, "-> ParseResult", "-> dict", "`parse` returns dict", "-> ParseResult:`", "def parse"
-    ),
-    "async parse": Case(SEARCH_PARSER, "def parse", "async def parse", "`parse` is async", "`def parse", "def parse"),
+    "result of parse": Case(SEARCH_PARSER, "-> ParseResult", "-> dict", "-> dict", "-> ParseResult:`", "def parse"),
+    "async parse": Case(SEARCH_PARSER, "def parse", "async def parse", "`async def parse", "`def parse", "def parse"),
     "model defined again": Case(
         SEARCH_PARSER,
         "def parse",
         "class ParseResult:\n    pass\n\n\ndef parse",
-        "`parse` returns ParseResult, not the tool's `ParseResult`",
+        "ParseResult` does not fit the tool",
         "import ParseResult from mcptools.github.search_repositories",
         "def parse",
     ),
@@ -108,7 +106,7 @@ PARSERS = {
         SEARCH_PARSER,
         "def parse",
         "ParseResult = Repository\n\n\ndef parse",
-        "returns Repository, not",
+        ".Repository` does not fit",
         "import ParseResult from",
         "def parse",
     ),
@@ -129,15 +127,7 @@ PARSERS = {
         "write it, or remove `run_parsed`",
         "def run_parsed",
     ),
-    "model with no parser": Case(
-        "mcptools/github/list_commits.py",
-        "",
-        "\n\nclass ParseResult:\n    pass\n",
-        "is missing",
-        "write",
-        "class ParseR",
-    ),
-    "stray parser": Case("mcpparse/x.py", "", "", "not the parser of any tool", "mcpparse/<server>/<tool>.py"),
-    "parser with no name": Case("mcpparse/github/a-b.py", "", "", "`a-b` can't be imported", "rename"),
-    "server with no name": Case("mcpparse/a-b/x.py", "", "", "`a-b` can't be imported", "rename", where="mcpparse/a-b"),
+    "stray parser": Case("mcpparse/x.py", "", "", "it is ignored", "mcpparse/<server>/<tool>.py"),
+    "parser with no name": Case("mcpparse/github/a-b.py", "", "", "it is ignored", "identifiers"),
+    "server with no name": Case("mcpparse/a-b/x.py", "", "", "it is ignored", "identifiers", where="mcpparse/a-b"),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from ipybox.codeact import check
 from ipybox.codeact.checker import SHOWN, inspect
-from ipybox.codeact.problem import Problem
+from ipybox.codeact.imported import Problem
 from ipybox.mcp_apigen.package.files import render_package
 from tests.codeact.conftest import COMMITS, PARSER, SEARCH, SEARCH_PARSER, TRACKER_APPENDED, TRACKER_PARSER, append
 from tests.codeact.faults import IMPL_FILE, IMPLEMENTATIONS, IMPORTS, INTERFACES, PACKAGES, Case
