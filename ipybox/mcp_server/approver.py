@@ -58,8 +58,6 @@ class ElicitationApprover:
         self.timeout = timeout
         self.desk = desk or ApprovalDesk(Path())
         self.redactor = Redactor(shortened)
-        #: A notice about an expired form, until the next form shows it.
-        self.withdrawn: str | None = None
         self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
 
     def cell(
@@ -160,10 +158,9 @@ class CellApprover:
         left, asked = await self._undecided(requests)
         if not left:
             return None
-        calls, seconds, before = self._calls[tool], self._seconds(), approver.withdrawn
-        first, *others = asked
-        question = Question(first, approver.policy, calls, seconds, before, requests[0].kind, others)
-        approver.withdrawn = None
+        seconds = None if approver.desk.watched else approver.timeout
+        kind = requests[0].kind
+        question = Question(asked, approver.policy, approver.redactor, self._calls[tool], seconds, kind)
         answer = await self._show(question, ask)
         extent = question.extent(answer)
         if self._client.answers_itself:
@@ -214,23 +211,17 @@ class CellApprover:
     async def _show(self, question: Question, ask: Ask) -> ElicitResult:
         clock = asyncio.get_running_loop().time
         try:
-            redactor, has_choice = self._approver.redactor, not self._client.answers_itself
-            with _call_file(await asyncio.to_thread(question.whole, redactor)) as file:
-                form = await asyncio.to_thread(question.form, redactor, has_choice=has_choice, file=file)
+            with _call_file(await asyncio.to_thread(question.whole)) as file:
+                has_choice = not self._client.answers_itself
+                form = await asyncio.to_thread(question.form, has_choice=has_choice, file=file)
                 async with asyncio.timeout(question.seconds):
                     shown = clock()
                     answer = await ask(form)
                     self._client.answers_itself = clock() - shown < READING_TIME
                     return answer
-        except (TimeoutError, asyncio.CancelledError) as exc:
-            about = f"The question about the tool {name_of(question.decision.call)}"
-            self._approver.withdrawn = f"{about} was withdrawn before it was answered"
-            if isinstance(exc, TimeoutError):
-                self._tell(f"\n{about} has expired.\n")
+        except TimeoutError:
+            self._tell(f"\nThe question about the tool {name_of(question.decisions[0].call)} has expired.\n")
             raise
-
-    def _seconds(self) -> float | None:
-        return None if self._approver.desk.watched else self._approver.timeout
 
 
 @contextmanager

@@ -77,29 +77,20 @@ _SHELL_CHOICES: dict[Extent, str] = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a call, or several calls of one tool, for which the policy decided to ask."""
+    """A question about a call, or several calls of one tool, given the policy's decisions on them."""
 
-    decision: PolicyDecision
+    decisions: Sequence[PolicyDecision]
     policy: ApprovalPolicy
+    redactor: Redactor
     #: The cell's calls to the tool so far, including pending ones.
     calls: int = 1
     #: Seconds until the question expires.
     seconds: float | None = None
-    #: A notice about the previous question.
-    before: str | None = None
     kind: RequestKind = "tool"
-    #: The decisions on the other calls.
-    others: Sequence[PolicyDecision] = ()
 
-    @property
-    def decisions(self) -> Sequence[PolicyDecision]:
-        """The decisions on all calls."""
-        return [self.decision, *self.others]
-
-    def form(self, redactor: Redactor, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
+    def form(self, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
         """Returns the form; without a choice, it offers to allow only this call. The file contains the whole call."""
-        call = self._shown(redactor)
-        lines = call.brief or call.shortened(file)
+        lines = self._call.brief or self._call.shortened(file)
         choices = [*self._choices().values()][: None if has_choice else 1]
         field: dict[str, Any] = {"type": "string", "title": "Allow", "enum": choices}
         if hints := self._hints(has_choice=has_choice):
@@ -107,10 +98,9 @@ class Question:
         schema = {"type": "object", "properties": {FIELD: field}, "required": [FIELD]}
         return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
 
-    def whole(self, redactor: Redactor) -> str | None:
+    def whole(self) -> str | None:
         """Returns all of the calls, or None if every client shows all of them."""
-        call = self._shown(redactor)
-        return call.whole() if call.brief is None else None
+        return self._call.whole() if self._call.brief is None else None
 
     def extent(self, answer: ElicitResult) -> Extent | None:
         """Returns what an answer allows; None if it allows nothing."""
@@ -122,11 +112,12 @@ class Question:
         """Whether an answer can apply to more than the cell."""
         return all(decision.can_be_remembered for decision in self.decisions)
 
-    def _shown(self, redactor: Redactor) -> "ShownCall":
-        return ShownCall([decision.call for decision in self.decisions], self.kind, redactor)
+    @cached_property
+    def _call(self) -> "ShownCall":
+        return ShownCall([decision.call for decision in self.decisions], self.kind, self.redactor)
 
     def _choices(self) -> dict[Extent, str]:
-        several = _CHOICES_OF_SEVERAL if self.others else _CHOICES
+        several = _CHOICES_OF_SEVERAL if len(self.decisions) > 1 else _CHOICES
         choices = _SHELL_CHOICES if self.kind == "shell" else several
         if self.can_be_remembered:
             return choices
@@ -137,10 +128,8 @@ class Question:
         if self.seconds is not None:
             end = (datetime.now() + timedelta(seconds=self.seconds)).astimezone()
             hints.append(f"Expires at {end:%H:%M:%S %Z}, after {self.seconds:.0f} s")
-        if self.calls > 1 + len(self.others):
+        if self.calls > len(self.decisions):
             hints.append(f"{self.calls:,} calls to this tool in this cell so far")
-        if self.before is not None:
-            hints.append(self.before)
         if self.policy.file is not None or self.policy.untrusted is not None:
             reasons = dict.fromkeys(decision.reason for decision in self.decisions)
             hints.append(f"Asked because of {printable(' and '.join(list(reasons)[:MANY]))}")

@@ -415,30 +415,25 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
 async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
     decided: list[object] = []
     told: list[str] = []
-    forms: list[ElicitRequestFormParams] = []
 
     async def respond(decision: ApprovalDecision) -> bool:
         decided.append(decision.accepted or decision.reason)
         return True
 
-    async def silent(form: ElicitRequestFormParams) -> ElicitResult:
-        forms.append(form)
+    async def silent(_: ElicitRequestFormParams) -> ElicitResult:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
-    async def accepting(form: ElicitRequestFormParams) -> ElicitResult:
-        forms.append(form)
+    async def accepting(_: ElicitRequestFormParams) -> ElicitResult:
         return accept()
 
     approver = ElicitationApprover(ApprovalPolicy(), timeout=0.05)
     async with asyncio.timeout(WAIT):
-        for each in (approver.cell(silent, tell=told.append), approver.cell(accepting), approver.cell(accepting)):
+        for each in (approver.cell(silent, tell=told.append), approver.cell(accepting)):
             await each.decide(ApprovalRequest("fs", "write", {}, respond))
 
-    assert decided == ["the user didn't answer the question before it expired", True, True]
+    assert decided == ["the user didn't answer the question before it expired", True]
     assert told == ["\nThe question about the tool write on MCP server fs has expired.\n"]
-    before = "The question about the tool write on MCP server fs was withdrawn before it was answered"
-    assert [before in str(form.requested_schema) for form in forms] == [False, True, False]
 
 
 async def test_question_does_not_expire_before_its_user_can_see_it():

@@ -230,9 +230,9 @@ def test_no_part_of_a_known_secret_is_left_where_a_text_is_cut(place: int):
 def test_form_is_never_empty_and_has_no_default():
     policy = ApprovalPolicy()
     decision = policy.decide("fs", "write", {"text": "x" * 1000})
-    question = Question(decision, policy, calls=3, seconds=60)
+    question = Question([decision], policy, Redactor(shortened), calls=3, seconds=60)
     for has_choice, choices in ((True, 4), (False, 1)):
-        form = question.form(Redactor(shortened), has_choice=has_choice, file=FILE)
+        form = question.form(has_choice=has_choice, file=FILE)
         field = form.requested_schema["properties"]["scope"]
         assert form.requested_schema["required"] == ["scope"]
         assert len(field["enum"]) == choices

@@ -64,8 +64,8 @@ def request(text: str) -> ApprovalRequest:
 
 def form(text: str) -> str:
     policy = ApprovalPolicy()
-    question = Question(policy.decide_on(request(text))[0], policy)
-    return question.form(Redactor(shortened), has_choice=False).message.replace("\n", "")
+    question = Question(policy.decide_on(request(text)), policy, Redactor(shortened))
+    return question.form(has_choice=False).message.replace("\n", "")
 
 
 def error(kind: type[Exception]) -> Callable[[str], str]:
