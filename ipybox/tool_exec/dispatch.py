@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
     from ipybox.mcp_client.answers import ToolResult
     from ipybox.tool_exec.approval.approvals import Approvals
-    from ipybox.tool_exec.approval.server import ApprovalChannel
     from ipybox.tool_exec.function_tools import FunctionTools
     from ipybox.tool_exec.server_connections import ServerConnections
     from ipybox.workspace.registrations import PinnedTool
@@ -52,7 +51,7 @@ class ToolCaller:
 
     #: The token that its requests carry.
     token: str
-    approvals: "Approvals | ApprovalChannel"
+    approvals: "Approvals"
     recorder: "SessionRecorder"
     #: Called with each text that a tool returns, unless None.
     on_text: Callable[[str], None] | None = None

@@ -36,7 +36,7 @@ def asking(request: pytest.FixtureRequest) -> Asking:
             return asyncio.create_task(approvals.decide(CALL))
 
         async with asyncio.timeout(WAIT):
-            if isinstance(approvals, Approvals):
+            if approvals is not channel:
                 async with approvals.cell(approver):
                     yield call
             else:

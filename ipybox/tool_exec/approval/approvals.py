@@ -30,65 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class PendingRequests:
-    """The undecided requests of one source, by id. A background task delivers each."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, ApprovalRequest] = {}
-        self._tasks = TaskSet()
-
-    async def decide(
-        self,
-        deliver: Callable[[ApprovalRequest], Coroutine[Any, Any, None]],
-        timeout: float | None,
-        calls: Sequence[RunRequest],
-        kind: RequestKind,
-        pinned: "PinnedTool | None" = None,
-    ) -> ApprovalDecision:
-        """Delivers a request about calls of one tool in the background, and returns the decision.
-
-        Returns a `NoDecision` if the request expires.
-        """
-        created_at, call = datetime.now(UTC), calls[0]
-        request = ApprovalRequest(
-            call["server_name"],
-            call["tool_name"],
-            call["tool_args"],
-            None,
-            call["server_params"],
-            call.get("output_mark", 0),
-            kind=kind,
-            pinned=pinned,
-            created_at=created_at,
-            expires_at=None if timeout is None else created_at + timedelta(seconds=timeout),
-            calls=[each["tool_args"] for each in calls],
-        )
-        self.requests[request.id] = request
-        self._tasks.start(deliver(request))
-        try:
-            async with asyncio.timeout(timeout):
-                return await request.decided()
-        except TimeoutError:
-            reason = f"the approval request expired after {timeout:g} s"
-            request.settle("expired", NoDecision(False, TIMEOUT, reason))
-            return await request.decided()  # a decision that came at the same moment wins
-        except asyncio.CancelledError:
-            request.settle("cancelled", NoDecision(False, NOBODY, "the call has ended"))
-            raise
-        finally:
-            del self.requests[request.id]
-
-    async def cancel(self, decision: NoDecision) -> None:
-        """Ends all requests with this decision, and cancels their delivery."""
-        self.settle(decision)
-        await self._tasks.cancel()
-
-    def settle(self, decision: NoDecision) -> None:
-        """Ends all requests with this decision."""
-        for request in self.requests.values():
-            request.settle("cancelled", decision)
-
-
 _NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")
 _CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended")
 
@@ -117,7 +58,9 @@ class Approvals:
         self._uses_hints = policy is not None and policy.uses_hints
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
-        self._pending = PendingRequests()
+        #: The undecided requests by id; a background task delivers each.
+        self._pending: dict[str, ApprovalRequest] = {}
+        self._tasks = TaskSet()
         #: Whether the cell's approver was asked.
         self._asked = False
 
@@ -133,7 +76,7 @@ class Approvals:
         finally:
             self._approver = None
             if self._asked:
-                await self._pending.cancel(_CELL_ENDED)
+                await self._cancel(_CELL_ENDED)
 
     async def decide(
         self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None
@@ -147,7 +90,7 @@ class Approvals:
             return decision
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
-        return await self._ask(approver, [call], kind, pinned)
+        return await self._request(partial(ask, approver), [call], kind, pinned)
 
     async def decide_many(
         self, calls: Sequence[RunRequest], caller: "ToolCaller | None" = None
@@ -169,7 +112,7 @@ class Approvals:
             return decisions
         if self._approver is not approver:
             return [_CELL_ENDED] * len(calls)
-        answer = await self._ask(approver, asked, "tool", pinned)
+        answer = await self._request(partial(ask, approver), asked, "tool", pinned)
         return [answer if decision is None else decision for decision in decisions]
 
     @staticmethod
@@ -181,11 +124,56 @@ class Approvals:
         allowed = decision.effect == "allow"
         return ApprovalDecision(allowed, "rule", f"{'allowed' if allowed else 'denied'} by {decision.reason}")
 
-    async def _ask(
-        self, approver: ApprovalCallback, calls: Sequence[RunRequest], kind: RequestKind, pinned: "PinnedTool | None"
+    async def _request(
+        self,
+        deliver: Callable[[ApprovalRequest], Coroutine[Any, Any, None]],
+        calls: Sequence[RunRequest],
+        kind: RequestKind,
+        pinned: "PinnedTool | None" = None,
     ) -> ApprovalDecision:
+        """Delivers a request about calls of one tool in the background, and returns the decision.
+
+        Returns a `NoDecision` if the request expires.
+        """
         self._asked = True
-        return await self._pending.decide(partial(ask, approver), self._timeout, calls, kind, pinned)
+        created_at, call = datetime.now(UTC), calls[0]
+        request = ApprovalRequest(
+            call["server_name"],
+            call["tool_name"],
+            call["tool_args"],
+            None,
+            call["server_params"],
+            call.get("output_mark", 0),
+            kind=kind,
+            pinned=pinned,
+            created_at=created_at,
+            expires_at=None if self._timeout is None else created_at + timedelta(seconds=self._timeout),
+            calls=[each["tool_args"] for each in calls],
+        )
+        self._pending[request.id] = request
+        self._tasks.start(deliver(request))
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await request.decided()
+        except TimeoutError:
+            reason = f"the approval request expired after {self._timeout:g} s"
+            request.settle("expired", NoDecision(False, TIMEOUT, reason))
+            return await request.decided()  # a decision that came at the same moment wins
+        except asyncio.CancelledError:
+            request.settle("cancelled", NoDecision(False, NOBODY, "the call has ended"))
+            raise
+        finally:
+            del self._pending[request.id]
+
+    async def _cancel(self, decision: NoDecision) -> None:
+        """Ends all requests with this decision, and cancels their delivery."""
+        self._settle(decision)
+        await self._tasks.cancel()
+
+    def _settle(self, decision: NoDecision) -> None:
+        """Ends all requests with this decision."""
+        for request in self._pending.values():
+            request.settle("cancelled", decision)
 
 
 async def _pinned(call: RunRequest, caller: "ToolCaller | None") -> "PinnedTool | None":

@@ -3,15 +3,14 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.errors import ToolRunnerError
-from ipybox.tool_exec.approval.approvals import PendingRequests
+from ipybox.tool_exec.approval.approvals import Approvals
 from ipybox.tool_exec.approval.protocol import (
     DISCONNECTED,
     OTHER_CLIENT,
@@ -28,11 +27,14 @@ from ipybox.tool_exec.approval.request import (
     RequestKind,
 )
 
+if TYPE_CHECKING:
+    from ipybox.tool_exec.dispatch import ToolCaller
+
 logger = logging.getLogger(__name__)
 
 
-class ApprovalChannel:
-    """Asks a connected `ApprovalClient` to decide on tool calls, see `PendingRequests`.
+class ApprovalChannel(Approvals):
+    """Asks a connected `ApprovalClient` to decide on tool calls.
 
     Args:
         approval_required: If False, every call is approved without asking.
@@ -40,10 +42,9 @@ class ApprovalChannel:
     """
 
     def __init__(self, approval_required: bool = False, approval_timeout: float | None = 60):
+        super().__init__(timeout=approval_timeout)
         self.approval_required = approval_required
-        self.approval_timeout = approval_timeout
         self._websocket: web.WebSocketResponse | None = None
-        self._pending = PendingRequests()
         self._disconnected = asyncio.Event()
         self._disconnected.set()
 
@@ -69,14 +70,14 @@ class ApprovalChannel:
                     self._receive(frame.data)
         finally:
             self._websocket = None
-            self._pending.settle(DISCONNECTED)
+            self._settle(DISCONNECTED)
             self._disconnected.set()
 
     async def disconnect(self) -> None:
         """Closes the connection to the approval client; pending requests fail."""
         if self._websocket is not None:
             await self._websocket.close(code=WSCloseCode.GOING_AWAY)
-        await self._pending.cancel(DISCONNECTED)
+        await self._cancel(DISCONNECTED)
 
     async def join(self, timeout: float = 5) -> None:
         """Waits until no approval client is connected.
@@ -115,17 +116,15 @@ class ApprovalChannel:
             raise ToolRunnerError(decided.reason)
         return decided.accepted
 
-    async def decide(self, call: RunRequest, kind: RequestKind = "tool", _: object = None) -> ApprovalDecision:
+    async def decide(
+        self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None
+    ) -> ApprovalDecision:
         """Returns the decision on a tool call with its decider; a `NoDecision` where `request` raises."""
         if not self.approval_required:
             return ApprovalDecision(True, "auto")
         if self._websocket is None:
             return NoDecision(False, NOBODY, "no approval client is connected")
-        return await self._pending.decide(partial(_relay, self._websocket), self.approval_timeout, [call], kind)
-
-    async def decide_many(self, calls: Sequence[RunRequest], _: object = None) -> Sequence[None]:
-        """Returns None for each call of a batch: the client decides on each by itself, when its turn comes."""
-        return [None] * len(calls)
+        return await self._request(partial(_relay, self._websocket), [call], kind)
 
     def _receive(self, data: str) -> None:
         try:
@@ -133,7 +132,7 @@ class ApprovalChannel:
         except (ValueError, RecursionError) as exc:
             logger.warning("ignored a message on the approval channel: %s", exc)
             return
-        request = self._pending.requests.get(request_id)
+        request = self._pending.get(request_id)
         if request is None or not request.settle("accepted" if decision.accepted else "rejected", decision):
             logger.warning("ignored a decision on a tool call: it came too late, or the call was already decided")
 
