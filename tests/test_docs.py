@@ -23,8 +23,7 @@ import pytest
 from ipybox.cli.command import ipybox
 from ipybox.code_exec import ExecutorConfig
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-from ipybox.mcp_client.oauth.params import OAuthParams
-from ipybox.mcp_client.params import parse_params
+from ipybox.mcp_client.params import OAuthParams, parse_params
 from ipybox.mcp_server.services import WorkspaceServices
 from ipybox.mcp_server.tools import ToolHandlers
 from ipybox.sandbox.settings import load_settings

@@ -44,6 +44,7 @@ TRUSTED = {
     "mcp_client/http:bounded.trace.observe": APPLICATION,
     "mcp_client/http_client:_reason": "the first 100,000 bytes",
     "mcp_client/oauth": "grants of the state directory; documents have at most 1 MiB",
+    "mcp_client/params:_validated": "parameters that were parsed before",
     "mcp_client/process_guard": KERNEL,
     "mcp_client/stdio_servers:_is_shim": BOUNDED,
     "mcp_client/transport": BOUNDED,

@@ -23,9 +23,8 @@ from pydantic import AnyUrl
 
 from ipybox.mcp_client.http import Reach, bounded, origin, trusted_authorities
 from ipybox.mcp_client.oauth import SignIn, SignInError
-from ipybox.mcp_client.oauth.params import OAuthParams, is_secure
 from ipybox.mcp_client.oauth.store import Challenge, GrantFile, StoredGrant
-from ipybox.mcp_client.params import RemoteParams, public_url
+from ipybox.mcp_client.params import OAuthParams, RemoteParams, is_secure, public_url
 from ipybox.support.printable import printable
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from mcp.shared.auth import (
 from mcp.shared.auth_utils import resource_url_from_server_url
 from pydantic import BaseModel, ValidationError
 
-from ipybox.mcp_client.oauth.params import OAuthParams
+from ipybox.mcp_client.params import OAuthParams
 from ipybox.support.private_file import replace_private
 from ipybox.support.state import make_directory, state_dir
 

@@ -15,10 +15,9 @@ import httpx2
 import pytest
 
 from ipybox.errors import MCPServerError
-from ipybox.mcp_client import http
+from ipybox.mcp_client import http, params
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http import OutOfReachError, Reach, Zone, bounded
-from ipybox.mcp_client.oauth import params
 from tests.servers import WAIT
 
 FAR = "127.0.0.2"
