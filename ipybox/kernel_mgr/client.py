@@ -18,8 +18,7 @@ from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.execution import Execution
-from ipybox.kernel_mgr.late_output import LateOutput
-from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, OutputCollector
+from ipybox.kernel_mgr.output_collector import MAX_OUTPUT_BYTES, LateOutput, OutputCollector
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel, is_shortage
 from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import Deadline, DeadlineLock, check_seconds

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutor, Display, Stream
-from ipybox.kernel_mgr import late_output
+from ipybox.kernel_mgr import output_collector
 from ipybox.kernel_mgr.display_forms import text_of_all
-from ipybox.kernel_mgr.late_output import END, LATE, LateOutput
 from ipybox.kernel_mgr.messages import Message
-from ipybox.kernel_mgr.output_collector import OutputCollector
+from ipybox.kernel_mgr.output_collector import END, LATE, LateOutput, OutputCollector
 from tests.code_exec.cells import text
 from tests.conftest import Fifo
 from tests.kernel_mgr.test_output_collector import display, message, stream
@@ -190,11 +189,11 @@ def test_the_oldest_is_dropped_beyond_the_limit():
     assert shown[0].startswith("[output from earlier cells, printed after they finished; the first ")
     assert shown[0].endswith(" were dropped]")
     assert shown[1:-1] == [f"{number:>999}" for number in range(1000 - len(shown) + 2, 1000)]
-    assert late_output.MAX_LATE_BYTES - 10_000 < sum(map(len, shown)) < late_output.MAX_LATE_BYTES
+    assert output_collector.MAX_LATE_BYTES - 10_000 < sum(map(len, shown)) < output_collector.MAX_LATE_BYTES
 
 
 def test_one_message_beyond_the_limit_is_dropped_and_counted():
-    text = text_of_all(collected(kept(stream("x" * late_output.MAX_LATE_BYTES))).outputs())
+    text = text_of_all(collected(kept(stream("x" * output_collector.MAX_LATE_BYTES))).outputs())
 
     assert text == f"{LATE.format('; the first 256 KiB were dropped')}{END}".rstrip("\n")
 
@@ -203,7 +202,7 @@ def test_buffers_and_headers_of_late_messages_are_not_kept():
     memory = bytearray(8)
     header = {"msg_type": "stream", "more": "x"}
     late = LateOutput()
-    for _ in range(late_output.MAX_MESSAGES + 1):
+    for _ in range(output_collector.MAX_LATE_MESSAGES + 1):
         late.add(Message("iopub", header, header, b"{}", (memoryview(memory),)))
 
     memory.append(0)  # raises if a view of it is left

@@ -236,7 +236,6 @@ def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
         IsADirectoryError: If the path is a directory.
     """
     (name,) = item.names
-    _fits(directory, {name: None})
     there = _stat(directory, name)
     if item.executable is None:
         item = replace(item, executable=there is not None and bool(there.st_mode & stat.S_IXUSR))
