@@ -16,6 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from ipybox.guest.process import close_input
 from ipybox.guest.protocol import ENVIRONMENT_FILE, LISTENER, TOKEN_FILE
 from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
@@ -29,8 +30,7 @@ def detach_link() -> socket.socket:
     """Moves the link off standard input, so that no kernel inherits it."""
     link = socket.socket(fileno=os.dup(0))
     link.setblocking(False)
-    with open(os.devnull, "rb") as devnull:
-        os.dup2(devnull.fileno(), 0)
+    close_input()
     return link
 
 
@@ -68,12 +68,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--spare", action="store_true", help="keep a kernel ready for the next request")
     parser.add_argument("--preload", nargs="*", default=[], help="modules to preload in every kernel")
     parser.add_argument("--directory", help="where kernels run (default: the working directory)")
-    parser.add_argument(
-        "--confine", action="store_true", help="drop capabilities and system calls that sandboxed code does not need"
-    )
-    parser.add_argument(
-        "--writable", nargs="*", default=[], help="with --confine: files and directories that stay writable"
-    )
+    parser.add_argument("--confine", action="store_true", help="drop capabilities and dangerous system calls")
+    parser.add_argument("--writable", nargs="*", default=[], help="with --confine: what stays writable")
     parser.add_argument("--landlock", action="store_true", help="with --confine: exit if Landlock is missing")
     parser.add_argument("--memory-limit", type=int, help="memory limit in bytes for each kernel process")
     parser.add_argument("--process-limit", type=int, help="process limit for all kernels together")

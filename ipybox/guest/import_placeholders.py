@@ -26,14 +26,10 @@ class Metric:
         return self
 
 
-class EventLogger:
-    """The type of a trait that our kernel managers don't have."""
-
-
 #: Names by module.
 PLACEHOLDERS: Mapping[str, Mapping[str, object]] = {
     "jinja2": {"TemplateNotFound": type("TemplateNotFound", (Exception,), {})},
-    "jupyter_events": {"EventLogger": EventLogger},
+    "jupyter_events": {"EventLogger": type("EventLogger", (), {})},  # of a trait that our kernel managers don't have
     "jupyter_events.schema_registry": {"SchemaRegistryException": type("SchemaRegistryException", (Exception,), {})},
     "jupyter_server.serverapp": {"random_ports": None},  # for a port that the gateway does not open
     "nbformat": {},

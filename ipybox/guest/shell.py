@@ -97,7 +97,8 @@ class GuestEvents(EventManager):
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                cast(Any, self).shell.report(f"Error in a callback for {event}", error)
+                cast(Any, self).shell.streams.restore()
+                sys.stderr.write("\n".join([f"Error in a callback for {event}:", *user_traceback(error), ""]))
 
 
 class GuestCompiler(XCachingCompiler):
@@ -195,11 +196,6 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         if gui is not None and gui.startswith(GUI_TOOLKITS):
             raise UsageError(f"can't use the {gui} event loop: a kernel has no display")
         super().enable_gui(gui)
-
-    def report(self, what: str, error: BaseException) -> None:
-        """Prints an error that does not end the cell."""
-        self.streams.restore()
-        sys.stderr.write("\n".join([f"{what}:", *user_traceback(error), ""]))
 
     def start_execution(self) -> None:
         """Resets the state of earlier cells, which ipykernel does only for cells without `await`."""
