@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipybox.codeact.words import changes, query_words, stem, synonyms, words_of
+from ipybox.codeact.search import changes, query_words, stem, synonyms, words_of
 
 
 @pytest.mark.parametrize(
