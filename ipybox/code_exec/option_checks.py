@@ -6,7 +6,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import wraps
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -64,19 +64,16 @@ def check_types(config: "ExecutorConfig") -> None:
     for name in ("kernel_env", "variables"):
         _check_variables(name, getattr(config, name))
     _check_list("tools", config.tools, "functions")
-    _check_list("preload", config.preload, "module names", "['pandas']")
+    _check_list("preload", config.preload, "module names")
     for name in config.preload:
         if not all(part.isidentifier() for part in str(name).split(".")):
             raise ValueError(f"preload: {name!r} is not a module name")
-    if isinstance(config.allowed_domains, str):
-        raise TypeError(f"allowed_domains must be a list of hosts, not a str: [{config.allowed_domains!r}]")
+    _check_list("allowed_domains", config.allowed_domains, "hosts")
 
 
-def _check_list(name: str, value: object, of: str, example: str = "") -> None:
+def _check_list(name: str, value: object, of: str) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        example = example or (f"[{getattr(value, '__name__', '...')}]" if callable(value) else "")
-        hint = f": {name}={example}" if example else ""
-        raise TypeError(f"{name} must be a list of {of}, not {type(value).__name__}{hint}")
+        raise TypeError(f"{name} must be a list of {of}, not {type(value).__name__}")
 
 
 def _check_variables(name: str, value: object) -> None:
@@ -99,12 +96,6 @@ def _check_variables(name: str, value: object) -> None:
 _Options = ParamSpec("_Options")
 _Instance = TypeVar("_Instance")
 
-#: Parameters that only ipybox 0.9 accepts, and what to do instead.
-_RETIRED = {
-    "approve_tool_calls": "without a policy and an approver, `execute` accepts all tool calls; pass approver=... "
-    "to decide on each call. For `stream`, pass approval_policy=ApprovalPolicy('default: allow')",
-}
-
 
 def accepts_options(
     config: "Callable[_Options, ExecutorConfig]",
@@ -118,7 +109,6 @@ def accepts_options(
     ) -> Callable[Concatenate[_Instance, _Options], None]:
         @wraps(init)
         def accept(self: _Instance, *args: _Options.args, **kwargs: _Options.kwargs) -> None:
-            _check_call(f"{type(self).__name__}()", options, len(args), kwargs)
             init(self, config(*args, **kwargs))
 
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -128,22 +118,3 @@ def accepts_options(
         return accept
 
     return decorate
-
-
-def _check_call(function: str, options: inspect.Signature, given: int, names: Iterable[str]) -> None:
-    """Raises a TypeError that says what to pass instead, for misspelled names and for calls as in ipybox 0.9."""
-    by_position = [each.name for each in options.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
-    if given > len(by_position):
-        raise TypeError(
-            f"{function} accepts only {len(by_position)} positional arguments (the last is {by_position[-1]}), "
-            f"but got {given}: pass the rest by name, as in working_dir=..."
-        )
-    for name in names:
-        if name in _RETIRED:
-            raise TypeError(f"{function} no longer has a parameter {name!r}: {_RETIRED[name]}")
-        if name not in options.parameters:
-            from difflib import get_close_matches
-
-            similar = get_close_matches(name, options.parameters, 1)
-            suggestion = f": did you mean {similar[0]!r}?" if similar else ""
-            raise TypeError(f"{function} has no parameter {name!r}{suggestion}")

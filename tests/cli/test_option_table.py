@@ -49,34 +49,22 @@ def test_code_executor_accepts_the_fields_of_its_configuration():
 
 @pytest.mark.parametrize("of", [CodeExecutor, Executor])
 def test_a_working_directory_by_position_is_refused(of: type, tmp_path: Path):
-    message = (
-        rf"^{of.__name__}\(\) accepts only 5 positional arguments \(the last is kernel_env\), but got 6: "
-        r"pass the rest by name, as in working_dir=\.\.\.$"
-    )
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match="takes from 1 to 6 positional arguments but 7 were given"):
         of("localhost", None, "localhost", None, None, tmp_path)
-
-
-def test_a_parameter_of_an_earlier_ipybox_is_refused_with_what_to_do_instead():
-    message = r"^CodeExecutor\(\) no longer has a parameter 'approve_tool_calls': .*ApprovalPolicy\('default: allow'\)"
-    with pytest.raises(TypeError, match=message):
-        CodeExecutor(approve_tool_calls=True)  # pyright: ignore[reportCallIssue]
-    assert "approve_tool_calls" not in parameters(CodeExecutor)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sanbox": True}, r"Executor\(\) has no parameter 'sanbox': did you mean 'sandbox'\?$"),
-        ({"zzz": True}, r"Executor\(\) has no parameter 'zzz'$"),
+        ({"sanbox": True}, "unexpected keyword argument 'sanbox'"),
         (
             {"approval_policy": {"default": "ask"}},
             r"^approval_policy must be an ApprovalPolicy or the path of a file, not ",
         ),
         ({"approver": "x"}, "approver must be a function that accepts an ApprovalRequest, not 'x'"),
-        ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method: tools=\[print\]"),
+        ({"tools": print}, r"tools must be a list of functions, not builtin_function_or_method"),
         ({"tools": "print"}, "tools must be a list of functions, not str"),
-        ({"preload": "pandas"}, r"^preload must be a list of module names, not str: preload=\['pandas'\]$"),
+        ({"preload": "pandas"}, "^preload must be a list of module names, not str$"),
         ({"notebook_bytes": 1.5}, r"^notebook_bytes must be an int in bytes, or 0 to keep nothing, not 1\.5$"),
         ({"kernel_init_timeout": "5"}, r"^kernel_init_timeout='5' must be a number of seconds$"),
         ({"approval_timeout": "5"}, r"^approval_timeout='5' must be a number of seconds, or None for no limit$"),
