@@ -394,9 +394,8 @@ class CodeExecutor:
     async def get(self, name: str, timeout: float | None = 120) -> Any:
         """Returns the value of a kernel variable, of a type that `execute` can set. Leaves no trace in the kernel.
 
-        It waits for its turn like an execution, and `cancel` ends it. It never starts a new kernel. A DataFrame becomes
-        a pyarrow.Table if its library is missing here. The kernel is not trusted: nothing is unpickled, and the data is
-        limited and validated, see `ipybox.support.variables`.
+        It waits for its turn like an execution, and `cancel` ends it. It never starts a new kernel. The kernel is not
+        trusted: nothing is unpickled, and the data is limited and validated, see `ipybox.support.variables`.
 
         Args:
             name: The name of the variable, not an expression.

@@ -62,7 +62,7 @@ def value_in(reply: Message, name: str) -> Any:
             f"the kernel did not return the variable {name}: code may have replaced parts of the kernel"
         )
     (data,) = reply.buffers
-    return decode(EncodedVariable(name, encoding, bytes(data)), any_table=True)
+    return decode(EncodedVariable(name, encoding, bytes(data)))
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:

@@ -58,34 +58,24 @@ def encode_table(name: str, kind: str, value: Any) -> bytes:
         raise VariableError(f"{name} can't be sent as an Arrow table: it {_reason(pa, exc)}") from None
 
 
-def decode_table(name: str, kind: str, data: bytes, *, any_table: bool) -> Any:
+def decode_table(name: str, kind: str, data: bytes) -> Any:
     """Returns a table from the other side, which is not trusted.
 
     `ipybox.support.variables` has checked its size. pyarrow validates the whole table, including all offsets and
     strings. Its rows and Python objects are limited in number, because columns of nulls take no bytes. pandas'
     metadata, which `to_pandas` would evaluate as literals and parse as dtypes, is reduced to known values.
 
-    With `any_table`, it becomes a pyarrow.Table if its library is missing here.
-
     Raises:
         VariableError: If a library is missing, or the table is not valid.
     """
     if kind not in KINDS:
         raise VariableError(f"{name} was sent in an unknown encoding")
-    pa = _library(name, "pyarrow")
+    pa, library = _library(name, "pyarrow"), _library(name, kind)
     try:
         table, metadata = _unpacked(pa, data)
         _check_counts(pa.types, table, len(data))
         table = _with_known_metadata(table, metadata, required=kind == "pandas")
-        try:
-            library = _library(name, kind)
-        except VariableError:
-            if not any_table:
-                raise
-            return table
         return table.to_pandas() if kind == "pandas" else library.from_arrow(table) if kind == "polars" else table
-    except VariableError:
-        raise
     except Exception as exc:  # of whatever pyarrow and the libraries do with the data
         raise VariableError(f"{name} is not a valid table: it {_reason(pa, exc)}") from None
 

@@ -86,10 +86,10 @@ def encode(name: str, value: Any) -> EncodedVariable:
     return variable
 
 
-def decode(variable: EncodedVariable, *, any_table: bool = False) -> Any:
+def decode(variable: EncodedVariable) -> Any:
     """Returns the value of a variable from the other side, which is not trusted.
 
-    JSON is limited in bytes, values and depth. Tables, and `any_table`: see `ipybox.support.tables.decode_table`.
+    JSON is limited in bytes, values and depth; for tables, see `ipybox.support.tables.decode_table`.
 
     Raises:
         VariableError: If its data is not valid, or a library for tables is missing.
@@ -98,7 +98,7 @@ def decode(variable: EncodedVariable, *, any_table: bool = False) -> Any:
     if variable.encoding != JSON:
         from ipybox.support.tables import decode_table
 
-        return decode_table(variable.name, variable.encoding, variable.data, any_table=any_table)
+        return decode_table(variable.name, variable.encoding, variable.data)
     _check_count(variable.name, variable.data)
     try:
         return loads(variable.data.decode(errors="surrogatepass"))
