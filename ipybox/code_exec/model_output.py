@@ -171,7 +171,7 @@ def _files(paths: Sequence[Path]) -> list[str]:
     return [f"Files in {printable(paths[0].parent)}: {', '.join(path.name for path in paths)}"] if paths else []
 
 
-#: In lines with more characters, backspaces are removed instead of applied.
+#: Of a line with more characters, only the end after its last carriage return is shown.
 MAX_LINE = 1 << 20
 
 _MOVES = re.compile("(\b+|\r)")
@@ -179,20 +179,18 @@ _MOVES = re.compile("(\b+|\r)")
 
 def drawn(text: str) -> str:
     """Returns the final text: after a carriage return or backspace, new characters overwrite old ones."""
-    if "\r" not in text and "\b" not in text:
+    if not _moves(text):
         return text
-    return "\n".join(map(_line, text.split("\n")))
+    return "\n".join(_line(line) if _moves(line) else line for line in text.split("\n"))
+
+
+def _moves(text: str) -> bool:
+    return "\r" in text or "\b" in text
 
 
 def _line(line: str) -> str:
-    if "\b" in line:
-        if len(line) <= MAX_LINE:
-            return _line_with_backspaces(line)
-        line = line.replace("\b", "")
-    return _line_with_returns(line) if "\r" in line else line
-
-
-def _line_with_backspaces(line: str) -> str:
+    if len(line) > MAX_LINE:
+        return line.rstrip("\r").rpartition("\r")[2].replace("\b", "")
     shown, cursor = list[str](), 0
     for part in _MOVES.split(line):
         if part.startswith("\b"):
@@ -202,14 +200,4 @@ def _line_with_backspaces(line: str) -> str:
         else:
             shown[cursor : cursor + len(part)] = part
             cursor += len(part)
-    return "".join(shown)
-
-
-def _line_with_returns(line: str) -> str:
-    shown, length = list[str](), 0
-    # The last part is shown in full; an earlier part only where it is longer.
-    for part in reversed(line.split("\r")):
-        if len(part) > length:
-            shown.append(part[length:])
-            length = len(part)
     return "".join(shown)
