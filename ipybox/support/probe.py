@@ -1,13 +1,12 @@
 """Runs programs to check whether and how they work: with a time limit, without input, and leaving nothing behind."""
 
 import os
-import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import IO
 
 from ipybox.support.signals import signal_group
 
@@ -17,7 +16,7 @@ PROBE_TIMEOUT = 10.0
 #: Seconds to wait for the end of a program after SIGTERM, and after SIGKILL.
 STOP_GRACE = 0.5
 
-#: Bytes of a program's output that are kept.
+#: Bytes of each output that are kept: what a pipe holds.
 KEPT_OUTPUT = 65536
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -46,6 +45,7 @@ def probe(command: Sequence[str], *, path: str | None = None, timeout: float | N
             stderr=subprocess.PIPE,
             env=os.environ if path is None else {**os.environ, "PATH": path},
             start_new_session=True,
+            bufsize=0,
         )
     except OSError as exc:
         return ProbeResult("", f"can't be started ({exc.strerror})")
@@ -58,25 +58,19 @@ def probe(command: Sequence[str], *, path: str | None = None, timeout: float | N
 
 
 def _watch(process: subprocess.Popen[bytes], timeout: float) -> tuple[int | None, str, str]:
-    """Returns the exit status, or `None` if the program was killed, and the beginning of both outputs."""
-    deadline = time.monotonic() + timeout
+    """Returns the exit status, or `None` if the program was killed, and both outputs.
+
+    Nothing reads the pipes before the end, so a program that fills one of them is killed at the timeout.
+    """
     _running.add(process)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    with process.stdout as stdout, process.stderr as stderr:
-        try:
-            output, errors, complete = _read(stdout.fileno(), stderr.fileno(), deadline)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-            status = process.returncode
-            if status is None or not complete:
-                _stop(process)
-        except BaseException:
-            _stop(process)
-            raise
-        finally:
-            _running.discard(process)
-    return status, output, errors
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout)
+        status = process.returncode
+    finally:
+        _stop(process)
+        _running.discard(process)
+    return status, _written(process.stdout), _written(process.stderr)
 
 
 def end_all() -> None:
@@ -85,20 +79,11 @@ def end_all() -> None:
         signal_group(process.pid, signal.SIGKILL)
 
 
-def _read(stdout: int, stderr: int, deadline: float) -> tuple[str, str, bool]:
-    texts = {stdout: bytearray(), stderr: bytearray()}
-    with selectors.DefaultSelector() as selector:
-        for fd in texts:
-            selector.register(fd, selectors.EVENT_READ)
-        while selector.get_map() and (remaining := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(remaining):
-                chunk = os.read(key.fd, KEPT_OUTPUT)
-                if not chunk:
-                    selector.unregister(key.fd)
-                texts[key.fd] += chunk[: KEPT_OUTPUT - len(texts[key.fd])]
-        complete = not selector.get_map()
-    output, errors = (text.decode(errors="replace") for text in texts.values())
-    return output, errors, complete
+def _written(pipe: IO[bytes] | None) -> str:
+    assert pipe is not None
+    with pipe:
+        os.set_blocking(pipe.fileno(), False)  # a process outside of the group may hold the other end
+        return (pipe.read(KEPT_OUTPUT) or b"").decode(errors="replace")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

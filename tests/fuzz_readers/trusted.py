@@ -78,7 +78,7 @@ TRUSTED = {
     "support/endpoint:read_answer": BOUNDED,
     "support/private_file": OWN,
     "support/private_socket": OWN,
-    "support/probe:_read": BOUNDED,
+    "support/probe:_written": BOUNDED,
     "support/safe_directory": DIRECTORY,
     "support/scratch:_open_locked": OWN,
     "support/scratch:remove_unused": OWN,
