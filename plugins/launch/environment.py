@@ -196,7 +196,7 @@ class Environment:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with self.log.open("wb") as log:
                 return subprocess.Popen(
-                    [PYTHON, "-I", "-S", "-B", str(HERE / "build.py"), str(lock)],
+                    [PYTHON, "-I", "-S", "-B", str(HERE / "launch.py"), "build", str(lock)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

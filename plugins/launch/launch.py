@@ -2,6 +2,7 @@
 
     launch.py start plain|sandbox|docker [--OPTION=VALUE ...]    becomes the server; relay.py starts it
     launch.py notice plain|sandbox|docker                        prints the output of the SessionStart hook
+    launch.py build LOCK                                         builds the environment; holds the lock, a descriptor
 
 The server runs from the sources that came with the plugin (`../package`), in the environment of `environment.py`, not
 from a package index. This file only needs Python's standard library, because the environment may not exist yet.
@@ -17,7 +18,7 @@ from typing import Literal, NoReturn, cast
 ROOT = Path(__file__).absolute().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "package")]
 
-from launch.environment import Environment, LaunchError
+from launch.environment import Environment, LaunchError, build
 from launch.relay import TOKEN
 
 Mode = Literal["plain", "sandbox", "docker"]
@@ -27,8 +28,16 @@ BOOLEANS = {"--resources=true": "--resources=always", "--resources=false": ""}
 
 
 def main(arguments: list[str]) -> None:
-    """Becomes the server, or prints a notice; on an error, answers the MCP client with the reason."""
+    """Becomes the server, prints a notice or builds; a server that fails answers the MCP client with the reason."""
     action, given, *options = arguments
+    if action == "build":
+        try:
+            build(Environment.here(), int(given))
+        except LaunchError as exc:
+            sys.exit(str(exc))
+        except OSError as exc:
+            sys.exit(f"{exc.strerror}: {exc.filename}")
+        return
     mode = cast(Mode, given)  # from the plugin's own manifests
     workspace = Path(os.environ["CLAUDE_PROJECT_DIR"])
     distrust(workspace)

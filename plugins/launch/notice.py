@@ -1,24 +1,33 @@
 """The SessionStart hook's output: what keeps a plugin from working, for the person and for the model.
 
+The hook runs before anything is installed, so this module and its imports need only the standard library.
 https://code.claude.com/docs/en/hooks
 """
 
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn, cast
 
-from launch.environment import PACKAGE, Environment
-from launch.project_settings import read_settings
-from launch.session_notice import PluginWorkspace, SessionNotice, session_notice
-
+from ipybox.docker.engine import default_image, examine_engine
+from ipybox.errors import SandboxError
+from ipybox.sandbox.findings import Finding, Install, environment_findings, together
+from ipybox.sandbox.preflight import diagnose, requirements
+from ipybox.sandbox.settings import PROFILES, sandbox_settings, untrusted_path
+from ipybox.support.printable import printable
 from ipybox.support.probe import end_all
-from ipybox.support.state import data_dir, state_dir, unwritable
 from ipybox.support.way_in import use_command_line
+from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, policy_notice, read_untrusted
+
+from .environment import PACKAGE, Environment
+from .project_settings import read_settings
+
+Mode = Literal["plain", "sandbox", "docker"]
 
 NAMES: dict[str, str] = {"plain": "codeact-default", "sandbox": "codeact-sandbox", "docker": "codeact-docker"}
 
@@ -29,11 +38,29 @@ TIMEOUT = 0.45
 CHOOSE = "They provide the same tools and skill, so disable all but one with /plugin"
 
 
-def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -> None:
+@dataclass(frozen=True)
+class SessionNotice:
+    """A line at the start of a plugin's session.
+
+    Attributes:
+        person: The text that the person sees.
+        model: The text that the model gets.
+    """
+
+    person: str
+    model: str
+
+    @classmethod
+    def to_pass_on(cls, text: str) -> "SessionNotice":
+        """Returns a notice for the person, which the model also passes on."""
+        return cls(printable(text), printable(f"Tell the user: {text}"))
+
+
+def print_notice(mode: Mode, workspace: Path) -> None:
     """Prints the notices as the hook's output, or nothing without problems, within a second."""
     use_command_line()
     name = NAMES[mode]
-    lines = [*map(SessionNotice.to_pass_on, [*_unwritable(mode), *_several(name, workspace)])]
+    lines = [*map(SessionNotice.to_pass_on, _several(name, workspace))]
     environment = Environment.here()
     if mode != "docker" and not environment.ready:
         installs = f"{name} is installing its packages. This takes a minute or more, but happens only once."
@@ -50,7 +77,15 @@ def print_notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path) -
 
     signal.signal(signal.SIGALRM, too_long)
     signal.setitimer(signal.ITIMER_REAL, TIMEOUT)
-    for place, line in enumerate(session_notice(mode, name, _user_settings(mode, workspace, environment))):
+    if image := os.environ.get("CLAUDE_PLUGIN_OPTION_IMAGE"):
+        os.environ["IPYBOX_IMAGE"] = image
+    profile = os.environ.get("CLAUDE_PLUGIN_OPTION_SANDBOX_PROFILE", "")
+    rules = os.environ.get("CLAUDE_PLUGIN_OPTION_APPROVE", "auto")
+    policy = None if rules in ("", "auto", "writes", "ask") else workspace / rules
+    # In Docker mode, there is no environment on the host.
+    program = ["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [str(environment.command)]
+    notices = session_notice(mode, name, workspace.resolve(), profile=profile, policy=policy, program=program)
+    for place, line in enumerate(notices):
         lines.insert(place, line)
     signal.setitimer(signal.ITIMER_REAL, 0)
     _print(lines)
@@ -62,31 +97,6 @@ def _print(lines: list[SessionNotice]) -> None:
     context = {"hookEventName": "SessionStart", "additionalContext": "\n".join(line.model for line in lines)}
     person = "\n".join(line.person for line in lines)
     print(json.dumps({"systemMessage": person, "hookSpecificOutput": context}), flush=True)
-
-
-def _user_settings(mode: str, workspace: Path, environment: Environment) -> PluginWorkspace:
-    if image := os.environ.get("CLAUDE_PLUGIN_OPTION_IMAGE"):
-        os.environ["IPYBOX_IMAGE"] = image
-    policy = os.environ.get("CLAUDE_PLUGIN_OPTION_APPROVE", "auto")
-    return PluginWorkspace(
-        path=workspace.resolve(),
-        profile=os.environ.get("CLAUDE_PLUGIN_OPTION_SANDBOX_PROFILE") or "default",
-        policy=workspace / policy if policy not in ("", "auto", "writes", "ask") else None,
-        # In Docker mode, there is no environment on the host.
-        program=["uvx", "--from", str(PACKAGE), "ipybox"] if mode == "docker" else [str(environment.command)],
-    )
-
-
-def _unwritable(mode: str) -> Iterator[str]:
-    """Yields a line for each directory that ipybox needs to write and can't."""
-    for directory in (state_dir(), *([] if mode == "docker" else [data_dir()])):
-        parent = directory
-        while not parent.exists() and parent != parent.parent:
-            parent = parent.parent
-        if not parent.is_dir():
-            yield f"{unwritable(directory, 'Not a directory')}."
-        elif not os.access(parent, os.W_OK | os.X_OK):
-            yield f"{unwritable(directory, 'Permission denied')}."
 
 
 def _several(name: str, workspace: Path) -> Iterator[str]:
@@ -104,3 +114,78 @@ def _several(name: str, workspace: Path) -> Iterator[str]:
     here = sorted({plugin.partition("@")[0] for plugin, on in enabled.items() if on} & {*NAMES.values()})
     if len(here) > 1 and here[0] == name:
         yield f"The plugins {' and '.join(here)} are all enabled. {CHOOSE}."
+
+
+def session_notice(
+    mode: Mode,
+    plugin: str,
+    workspace: Path,
+    *,
+    profile: str = "default",
+    policy: Path | None = None,
+    program: Sequence[str] = (),
+) -> Iterator[SessionNotice]:
+    """Yields a notice for each untrusted file of the workspace, then two with the problem and its remedy, if any.
+
+    Checking files and missing programs takes milliseconds; existing programs take as long as they need to respond. So a
+    caller with a time limit uses the notices that arrive in time.
+
+    Args:
+        mode: Where code runs.
+        plugin: The name of the plugin.
+        workspace: The workspace, without links in its path.
+        profile: The sandbox profile.
+        policy: The rules file for tool calls, if set.
+        program: The command that runs ipybox for this plugin, for example for `ipybox trust`.
+    """
+    store, settings, wrong = TrustStore(workspace), PROFILES["default"], list[Finding]()
+    if mode == "sandbox":
+        try:
+            known = profile if profile in PROFILES else "default"  # the server reports others at its start
+            settings = sandbox_settings(store, profile=known, discover=True, program=program)
+        except SandboxError as exc:
+            file = workspace / SANDBOX_CONFIG
+            wrong.append(Finding("settings", str(file), str(exc), f"correct {file}"))
+    yield from map(SessionNotice.to_pass_on, settings.notices)
+    if policy is not None and untrusted_path(policy, PROFILES["default"], workspace) is not None:
+        with suppress(OSError):  # calls report it
+            if not store.trusts(policy, read_untrusted(policy, workspace)):
+                yield SessionNotice.to_pass_on(policy_notice(policy, store, program))
+    wrong += [finding for finding in _needed(mode, settings.weaker_nested_sandbox) if finding.problem is not None]
+    if wrong:
+        yield from _complaint(wrong, plugin)
+
+
+def _complaint(wrong: Sequence[Finding], plugin: str) -> Sequence[SessionNotice]:
+    missing = [finding.what for finding in wrong if finding.found is None]
+    reasons = [f"{_enumerated(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
+    reasons += [finding.problem for finding in wrong if finding.problem is not None and finding.found is not None]
+    remedies = [finding.remedy for finding in wrong if finding.remedy is not None]
+    commands = together(remedy for remedy in remedies if isinstance(remedy, Install))
+    words = dict.fromkeys(remedy for remedy in remedies if isinstance(remedy, str))
+    todo = "; ".join([*(f"run {command}" for command in commands), *words])
+    problem = printable(f"{plugin} can't run code here: {'; '.join(reasons)}.")
+    person = f"What to do: {todo}. Then ask Claude to try again. If it still fails, reconnect {plugin} with /mcp."
+    model = (
+        f"Tell the user what to do: {todo}. Then call the tool again. If it still fails, ask the user to reconnect "
+        f"{plugin} with /mcp: you can't."
+    )
+    return SessionNotice(problem, problem), SessionNotice(printable(person), printable(model))
+
+
+def _needed(mode: Mode, weaker_nested: bool) -> list[Finding]:
+    """Returns findings on what a plugin needs; runs the programs only if none is missing."""
+    if mode == "docker":
+        # The client's version does not matter if the daemon responds, and asking for it takes as long again.
+        return examine_engine(default_image())[0]
+    findings = environment_findings()
+    if mode == "plain":
+        return findings
+    quick = requirements()
+    if any(finding.problem for finding in quick):
+        return [*findings, *quick]
+    return [*findings, *diagnose(weaker_nested=weaker_nested)]
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import cast
 
-from launch.environment import LaunchError
+from .environment import LaunchError
 
 FILES = (".claude/settings.json", ".claude/settings.local.json")
 

@@ -42,7 +42,7 @@ SESSION_TIMEOUT = 120.0
 GRACE = 5.0
 
 #: What builds a plugin's environment, and the seconds that it has.
-BUILDER = "/launch/build.py "
+BUILDER = "/launch/launch.py build "
 BUILD_TIMEOUT = 300.0
 
 #: Where programs of the system are.

@@ -198,7 +198,7 @@ def builds_ended(plugin: Plugin) -> Generator[None]:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if str(plugin.root / "launch" / "build.py").encode() in command:
+            if {str(plugin.root / "launch" / "launch.py").encode(), b"build"} <= {*command}:
                 os.killpg(pid, signal.SIGKILL)
 
 

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from ipybox.cli.doctor import examine_modes
 from ipybox.sandbox import findings
 from ipybox.workspace.trust import TrustStore
-from plugins.launch.session_notice import PluginWorkspace, session_notice
+from plugins.launch.notice import session_notice
 from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
 from tests.sandbox.test_preflight import NEEDED, package, replace
 from tests.servers import ROOT, WAIT
@@ -23,6 +23,9 @@ from tests.servers import ROOT, WAIT
 PATH = os.environ["PATH"]
 
 SANDBOX = (*NEEDED, "sh", "env")
+
+#: A workspace without settings.
+EMPTY = Path("/")
 
 #: The end of each notice.
 AGAIN = ". Then ask Claude to try again. If it still fails, reconnect codeact-x with /mcp."
@@ -70,9 +73,9 @@ def sandbox(directory: Path) -> Path:
     return fill(directory)
 
 
-def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path | None = None) -> tuple[str, str]:
+def notice(mode: Literal["plain", "sandbox", "docker"], workspace: Path = EMPTY) -> tuple[str, str]:
     """Returns what is wrong, and what to do, of a notice."""
-    wrong, todo = session_notice(mode, "codeact-x", workspace and PluginWorkspace(path=workspace))
+    wrong, todo = session_notice(mode, "codeact-x", workspace)
     assert wrong.model == wrong.person
     assert wrong.person.startswith("codeact-x can't run code here: ")
     assert todo.person.startswith("What to do: ")
@@ -101,12 +104,13 @@ def test_problems_are_one_line_each(directory: Path):
 def test_it_runs_before_anything_is_installed(tmp_path: Path):
     code = f"""
 import sys
+from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from ipybox.docker.request import container_options
 from ipybox.sandbox.preflight import diagnose
-from plugins.launch.session_notice import session_notice
+from plugins.launch.notice import session_notice
 print(len([finding for finding in diagnose() if finding.problem]))
-for line in session_notice("sandbox", "codeact-sandbox"): print(line.model)
+for line in session_notice("sandbox", "codeact-sandbox", Path("/")): print(line.model)
 """
     done = subprocess.run(
         [sys.executable, "-S", "-I", "-c", code],
@@ -127,7 +131,7 @@ def test_there_is_no_notice_where_all_is_well(sandbox: Path):
     docker_program(sandbox, DAEMON)
     for mode in ("plain", "sandbox", "docker"):
         start = time.monotonic()
-        assert [*session_notice(mode, "codeact-x")] == []
+        assert [*session_notice(mode, "codeact-x", EMPTY)] == []
         assert time.monotonic() - start < WAIT / 10
 
 
@@ -209,9 +213,9 @@ def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_p
     settings, policy = tmp_path / "sandbox-config.json", tmp_path / "ipybox.yaml"
     settings.write_text('{"filesystem": {"allowWrite": ["/"]}}')
     policy.write_text("default: allow")
-    workspace = PluginWorkspace(path=tmp_path, profile="workspace", policy=policy, program=["/env/bin/ipybox"])
+    options: dict[str, Any] = {"profile": "workspace", "policy": policy, "program": ["/env/bin/ipybox"]}
 
-    about_settings, about_policy = session_notice("sandbox", "codeact-x", workspace)
+    about_settings, about_policy = session_notice("sandbox", "codeact-x", tmp_path, **options)
     assert about_settings.model == f"Tell the user: {about_settings.person}"
     assert about_settings.person.startswith("The workspace's sandbox-config.json is not trusted: ")
     assert f"`/env/bin/ipybox trust --workspace={tmp_path} --sandbox-profile=workspace`" in about_settings.person
@@ -219,9 +223,9 @@ def test_files_that_are_not_trusted_are_told_until_they_are(sandbox: Path, tmp_p
     assert f"`/env/bin/ipybox trust --workspace={tmp_path}`" in about_policy.person
 
     TrustStore(tmp_path).trust(settings, settings.read_bytes(), "workspace")
-    assert [*session_notice("sandbox", "codeact-x", workspace)] == [about_policy]
+    assert [*session_notice("sandbox", "codeact-x", tmp_path, **options)] == [about_policy]
     TrustStore(tmp_path).trust(policy, policy.read_bytes())
-    assert [*session_notice("sandbox", "codeact-x", workspace)] == []
+    assert [*session_notice("sandbox", "codeact-x", tmp_path, **options)] == []
 
 
 def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
@@ -252,4 +256,4 @@ def test_environments_are_no_matter_where_uv_is(directory: Path, monkeypatch: py
     monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("no_such_module",))
     replace(directory, "uv", "echo uv 0.9.1")
 
-    assert [*session_notice("plain", "codeact-x")] == []
+    assert [*session_notice("plain", "codeact-x", EMPTY)] == []

@@ -40,7 +40,7 @@ TARGETS: dict[str, list[str]] = {
     "audit/redaction": ["tests/audit/test_redaction.py"],
     "mcp_apigen/render/naming": ["tests/mcp_apigen/test_naming.py"],
     "kernel_mgr/messages": ["tests/kernel_mgr/test_messages.py"],
-    "sandbox/workspace_settings": ["tests/workspace/trust"],
+    "sandbox/settings": ["tests/workspace/trust"],
     "workspace/env_file": ["tests/workspace/test_env_file.py"],
     "workspace/git_config": ["tests/workspace/test_git_config.py"],
     "workspace/imports": ["tests/workspace/test_imports.py"],
