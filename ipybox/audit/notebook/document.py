@@ -47,11 +47,11 @@ def notebook(
         "metadata": {
             "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"},
             "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
-            NAMESPACE: _json({"version": version("ipybox"), **_given(metadata or {})}),
+            NAMESPACE: {"version": version("ipybox"), **_given(metadata or {})},
         },
         "cells": [_cell(number, entry) for number, entry in enumerate(shown, 1)],
     }
-    return cast(nbformat.NotebookNode, nbformat.from_dict(document))  # pyright: ignore[reportUnknownMemberType]
+    return cast(nbformat.NotebookNode, nbformat.from_dict(_json(document)))  # pyright: ignore[reportUnknownMemberType]
 
 
 def code_span(text: str) -> str:
@@ -67,20 +67,20 @@ def _cell(number: int, entry: ExecutedCell | Note) -> dict[str, Any]:
         known = _given({**entry.metadata, "tool_calls": entry.tool_calls or None})
         cell |= {
             "cell_type": "code",
-            "source": _text(entry.code),
+            "source": entry.code,
             "execution_count": entry.number,
             "outputs": [*(_output(each, entry.number) for each in entry.outputs), *_error(entry.error)],
         }
     if known:
-        cell["metadata"] = {NAMESPACE: _json(known)}
+        cell["metadata"] = {NAMESPACE: known}
     return cell
 
 
 def _output(output: Stream | Display, number: int) -> dict[str, Any]:
     if isinstance(output, Stream):
-        return {"output_type": "stream", "name": output.name, "text": _text(output.text)}
-    data = {_text(mime): _form(mime, value) for mime, value in output.data.items()}
-    display = {"data": data, "metadata": _json(dict(output.metadata))}
+        return {"output_type": "stream", "name": output.name, "text": output.text}
+    data = {mime: _form(mime, value) for mime, value in output.data.items()}
+    display = {"data": data, "metadata": dict(output.metadata)}
     if isinstance(output, Result):
         # The kernel does not count cells: it keeps no history.
         return {"output_type": "execute_result", "execution_count": number, **display}
@@ -90,37 +90,33 @@ def _output(output: Stream | Display, number: int) -> dict[str, Any]:
 def _error(error: RaisedException | None) -> list[dict[str, Any]]:
     if error is None:
         return []
-    lines = _text(error.traceback).split("\n")
-    return [{"output_type": "error", "ename": _text(error.name), "evalue": _text(error.value), "traceback": lines}]
+    lines = error.traceback.split("\n")
+    return [{"output_type": "error", "ename": error.name, "evalue": error.value, "traceback": lines}]
 
 
 def _form(mime: str, value: object) -> object:
     """Returns one form of a display: a JSON value where the format allows one, otherwise text."""
-    if _JSON_TYPE.search(_text(mime)):
-        return _json(value)
-    return _text(value) if isinstance(value, str) else json.dumps(_json(value), ensure_ascii=False)
+    if isinstance(value, str) or _JSON_TYPE.search(mime):
+        return value
+    return json.dumps(_json(value), ensure_ascii=False)
 
 
 def _json(value: object, depth: int = 0) -> Any:
     """Returns a value as valid JSON: without NaN, lone surrogates or excessive nesting."""
     match value:
         case str():
-            return _text(value)
+            return value if value.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
         case float() if not math.isfinite(value):
             return None
         case dict() | list() if depth == MAX_DEPTH:
             return f"[... more than {MAX_DEPTH} levels ...]"
         case dict():
             items = cast(dict[str, object], value)
-            return {_text(name): _json(item, depth + 1) for name, item in items.items()}
+            return {_json(name): _json(item, depth + 1) for name, item in items.items()}
         case list():
             return [_json(item, depth + 1) for item in cast(list[object], value)]
         case _:
             return value
-
-
-def _text(text: str) -> str:
-    return text if text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _given(metadata: Mapping[str, Any]) -> dict[str, Any]:
