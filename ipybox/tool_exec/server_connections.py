@@ -19,7 +19,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ipybox.support.errors import (
     IpyboxError,
@@ -46,7 +46,7 @@ class ServerConnections:
         read_variables: Callable[[], Mapping[str, str]] = dict,
         places: "WritablePlaces | None" = None,
     ):
-        self._connect = partial(_connect, read_variables, connect_timeout=connect_timeout, places=places)
+        self._connect_timeout, self._read_variables, self._places = connect_timeout, read_variables, places
         self._sessions: dict[str, _ServerConnection] = {}
         #: Whether calls are refused: from `aclose` until the owner resets it.
         self.closed = False
@@ -95,6 +95,16 @@ class ServerConnections:
             )
             self._sessions[server_name] = session
         return session
+
+    async def _connect(self, server_name: str, server_params: dict[str, Any]) -> "MCPClient":
+        # Not at startup, because the MCP SDK takes a second to import.
+        module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client.client")
+        options: dict[str, Any] = {"variables": await asyncio.to_thread(self._read_variables), "places": self._places}
+        if self._places is not None:
+            secrets = ImportedSecrets(self._places.workspace)
+            options["secrets"] = await asyncio.to_thread(secrets.of, server_name, server_params)
+        client: MCPClient = module.MCPClient(server_params, self._connect_timeout, **options)
+        return await client.__aenter__()
 
     def status(self) -> list[str]:
         """Returns the names of the servers that are running, sorted."""
@@ -223,19 +233,3 @@ def _hashes(tools: "ToolList") -> dict[str, str | None]:
     from ipybox.mcp_apigen.package.hashes import meaning_hash
 
     return {tool.name: meaning_hash(tool) for tool in tools}
-
-
-async def _connect(
-    read_variables: Callable[[], Mapping[str, str]],
-    name: str,
-    params: dict[str, Any],
-    connect_timeout: float,
-    places: "WritablePlaces | None",
-) -> "MCPClient":
-    # Not at startup, because the MCP SDK takes a second to import.
-    module = await asyncio.to_thread(importlib.import_module, "ipybox.mcp_client.client")
-    options: dict[str, Any] = {"variables": await asyncio.to_thread(read_variables), "places": places}
-    if places is not None:
-        options["secrets"] = await asyncio.to_thread(ImportedSecrets(places.workspace).of, name, params)
-    client = cast("type[MCPClient]", module.MCPClient)(params, connect_timeout, **options)
-    return await client.__aenter__()
