@@ -146,7 +146,7 @@ def workspace_redactor(
     """Returns a redactor that knows the secrets in variables, the environment, a workspace's `.env`, and imports."""
     from ipybox.workspace import env_file
     from ipybox.workspace.env_file import FollowedFile
-    from ipybox.workspace.imported_secrets import ImportedSecrets
+    from ipybox.workspace.seal import ImportedSecrets
 
     redactor = Redactor(show)
     redactor.add_secrets(secrets_among({**os.environ, **variables}))

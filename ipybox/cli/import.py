@@ -22,7 +22,7 @@ from ipybox.mcp_client.configs.servers import ConfiguredServer, configured_serve
 from ipybox.support.errors import IpyboxError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
-from ipybox.workspace.imported_secrets import ImportedSecrets
+from ipybox.workspace.seal import ImportedSecrets
 from ipybox.workspace.writable import WritablePlaces
 
 _MORE = """Without NAME and --all, it lists the servers and asks which to import. Listing starts none of them.

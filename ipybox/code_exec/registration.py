@@ -30,7 +30,7 @@ from ipybox.support.state import had_confined_code, state_dir
 from ipybox.support.untrusted_paths import real_path
 from ipybox.tool_exec.dispatch import APP_SERVER
 from ipybox.workspace.env_file import read_env_file
-from ipybox.workspace.imported_secrets import ImportedSecrets
+from ipybox.workspace.seal import ImportedSecrets
 from ipybox.workspace.writable import WritablePlaces
 
 if TYPE_CHECKING:

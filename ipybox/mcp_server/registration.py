@@ -33,7 +33,7 @@ from ipybox.mcp_server.services import WorkspaceServices
 from ipybox.support.errors import MCPServerError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
-from ipybox.workspace.imported_secrets import ImportedSecrets
+from ipybox.workspace.seal import ImportedSecrets
 
 if TYPE_CHECKING:
     from ipybox.mcp_apigen import ToolModules

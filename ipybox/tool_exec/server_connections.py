@@ -28,7 +28,7 @@ from ipybox.support.errors import (
     MCPSessionExpired,
     MissingVariableError,
 )
-from ipybox.workspace.imported_secrets import ImportedSecrets
+from ipybox.workspace.seal import ImportedSecrets
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.protocol import RunRequest

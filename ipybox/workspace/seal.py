@@ -7,17 +7,24 @@ server's name, its parameters and the directory where it was registered, with a 
 
 The seal is valid until the name is registered again in that directory. Otherwise, code could keep a copy of a package
 whose parameters the user has since replaced.
+
+The MAC also names the file with the secrets of a server that a person imported from another client's configuration. The
+parameters contain `${NAME}` placeholders; the values are in the workspace's state directory, which neither code nor a
+repository can write. So a value is filled in only for the server's name in this workspace, with exactly the parameters
+that it came with.
 """
 
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ipybox.guest.tools.protocol import RunRequest
-from ipybox.support.private_file import load_or_create_key
-from ipybox.support.state import state_dir
+from ipybox.support.names import MCPTOOLS
+from ipybox.support.private_file import load_or_create_key, replace_private
+from ipybox.support.state import make_directory, state_dir, workspace_state_path
 from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.registrations import PinnedTool, Registration, first_line, record_file, seal_in
 
@@ -92,3 +99,52 @@ class SealVerifier:
 def _mac(server_name: str, server_params: dict[str, Any], root: Path) -> str:
     canonical = json.dumps([str(root), server_name, server_params], sort_keys=True, separators=(",", ":"))
     return hmac.new(load_or_create_key(state_dir() / "seal.key"), canonical.encode(), hashlib.sha256).hexdigest()
+
+
+class ImportedSecrets:
+    """The imported secrets of one workspace."""
+
+    def __init__(self, workspace: Path):
+        self._workspace = workspace.resolve()
+        #: The directory with a file for each import; it may not exist.
+        self.directory = workspace_state_path(self._workspace) / "imported"
+
+    def values(self) -> dict[str, str]:
+        """Returns all values, by the names that replace them in logs."""
+        return {
+            f"{path.stem.partition('.')[0]}.{name}": value
+            for path in self.directory.glob("*.json")
+            for name, value in _read(path).items()
+        }
+
+    def of(self, server_name: str, server_params: dict[str, Any]) -> dict[str, str] | None:
+        """Returns the values for a server's placeholders; None if it was not imported with these parameters."""
+        if not server_name.isidentifier() or not self.directory.exists():  # calls of code may name anything
+            return None
+        path = self._file(server_name, server_params)
+        return _read(path) if path.exists() else None
+
+    def store(self, server_name: str, server_params: dict[str, Any], values: Mapping[str, str]) -> None:
+        """Stores the values for the placeholders of a server that a person imports.
+
+        Raises:
+            PermissionError: If code could read or forge them, because the state directory is in the workspace.
+        """
+        if state_dir().resolve().is_relative_to(self._workspace):
+            raise PermissionError(f"the state directory {state_dir()} is inside the workspace, where code may read it")
+        make_directory(self.directory)
+        replace_private(self._file(server_name, server_params), json.dumps(values))
+
+    def keep_only(self, server_name: str, server_params: dict[str, Any]) -> None:
+        """Removes the values for all other parameters of a server, which was registered with these."""
+        for path in self.directory.glob(f"{server_name}.*.json"):
+            if path != self._file(server_name, server_params):
+                path.unlink(missing_ok=True)
+
+    def _file(self, server_name: str, server_params: dict[str, Any]) -> Path:
+        mac = seal(server_name, server_params, self._workspace / MCPTOOLS).rpartition(":")[2]
+        return self.directory / f"{server_name}.{mac}.json"
+
+
+def _read(path: Path) -> dict[str, str]:
+    return json.loads(path.read_bytes())

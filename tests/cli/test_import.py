@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutor
-from ipybox.workspace.imported_secrets import ImportedSecrets
+from ipybox.workspace.seal import ImportedSecrets
 from tests.cli.test_parsing import on_terminal
 from tests.conftest import Mode, both_modes
 from tests.servers import WAIT, scripted

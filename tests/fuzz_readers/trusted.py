@@ -91,8 +91,7 @@ TRUSTED = {
     "tool_exec/approval/request:ApprovalRequest.calls": "arguments that were parsed",
     "tool_exec/approval/server:ApprovalChannel._receive": "the application, by its token; a frame has at most 64 MiB",
     "tool_exec/function_tools": "arguments that were parsed, and results of the application",
-    "workspace/imported_secrets": OWN,
     "workspace/registrations": OWN,
-    "workspace/seal:SealVerifier.pinned": OWN,
+    "workspace/seal": OWN,
     "workspace/trust:TrustStore._stored": OWN,
 }

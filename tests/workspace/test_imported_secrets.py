@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ipybox.audit.redaction import workspace_redactor
-from ipybox.workspace.imported_secrets import ImportedSecrets
+from ipybox.workspace.seal import ImportedSecrets
 
 PARAMS: dict[str, Any] = {"command": "acme", "env": {"TOKEN": "${TOKEN}"}}
 VALUES = {"TOKEN": "t0p-s3cret"}
