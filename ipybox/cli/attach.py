@@ -7,7 +7,7 @@ import click
 from ipybox.cli.command import command
 from ipybox.cli.output import say
 from ipybox.cli.running import run
-from ipybox.kernel_mgr.attach.models import instructions
+from ipybox.kernel_mgr.attach.client_messages import instructions
 from ipybox.mcp_server.attach_socket import find_server, joined
 
 

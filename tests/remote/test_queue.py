@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
-from ipybox.remote.application.process import EngineProcess
-from ipybox.remote.application.queue import (
+from ipybox.remote.application.process import (
     FIRST_INTERVAL,
     LAST_INTERVAL,
+    EngineProcess,
     SlurmJob,
     WaitingJobs,
     queued_job,

@@ -1,15 +1,18 @@
-"""The messages between a person's client and a kernel, as JSON, the format that all Jupyter clients support.
+"""What a person's Jupyter client sends and receives: a kernel's messages as JSON, and the REST responses about it.
 
 A Jupyter front end runs JavaScript in outputs with the person's permissions, outside of any sandbox. Sandboxed code
 could therefore escape as soon as the person views its output. From a confined kernel, a client receives only what front
 ends show without executing it: text and raster images.
 https://jupyter-server.readthedocs.io/en/latest/developers/websocket-protocols.html
+https://jupyter-server.readthedocs.io/en/latest/developers/rest-api.html
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any, cast
 
 from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object
@@ -58,6 +61,58 @@ _CONTROL = re.compile(
 #: The states that are shown. The gateway sends no others, so any other is forged by code. A forged `dead` becomes true:
 #: the application replaces the kernel.
 _STATES = ("starting", "busy", "idle", "dead")
+
+
+def models(kernel_id: str, name: str) -> dict[tuple[str, str], object]:
+    """Returns the REST responses about one kernel, by method and path. Its session has the same id.
+
+    Clients learn the kernel's state from its messages. `name` is the name that they show.
+    """
+    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    activity: dict[str, Any] = {"last_activity": started, "connections": 1}
+    identity = {
+        **dict.fromkeys(("username", "name", "display_name", "initials"), "ipybox"),
+        **dict.fromkeys(("avatar_url", "color")),
+    }
+    spec: dict[str, Any] = {
+        "argv": [],
+        "env": {},
+        "display_name": f"ipybox session {name}",
+        "language": "python",
+        "interrupt_mode": "signal",
+        "metadata": {},
+    }
+    specification: dict[str, Any] = {"name": "python3", "spec": spec, "resources": {}}
+    kernel = {"id": kernel_id, "name": "python3", "execution_state": "idle", **activity}
+    path = {"path": f"ipybox-{name}", "name": f"ipybox-{name}"}
+    # VS Code finds the kernel here.
+    session: dict[str, Any] = {"id": kernel_id, **path, "type": "notebook", "kernel": kernel, "notebook": path}
+    return {
+        ("GET", "/api"): {"version": version("jupyter_server")},
+        ("GET", "/api/status"): {"started": started, "kernels": 1, **activity},
+        ("GET", "/api/me"): {"identity": identity, "permissions": {}},
+        ("GET", "/api/kernelspecs"): {"default": "python3", "kernelspecs": {"python3": specification}},
+        ("GET", "/api/kernelspecs/python3"): specification,
+        ("GET", "/api/kernels"): [kernel],
+        ("POST", "/api/kernels"): kernel,
+        ("GET", f"/api/kernels/{kernel_id}"): kernel,
+        ("GET", "/api/sessions"): [session],
+        ("POST", "/api/sessions"): session,
+        ("GET", f"/api/sessions/{kernel_id}"): session,
+        ("PATCH", f"/api/sessions/{kernel_id}"): session,
+    }
+
+
+def instructions(url: str, token: str) -> str:
+    """Returns instructions for connecting Jupyter clients to the `KernelRelay` at this URL."""
+    return "\n".join(
+        [
+            "JupyterLab (every new notebook or console uses this kernel):",
+            f"  JUPYTER_GATEWAY_URL={url} JUPYTER_GATEWAY_AUTH_TOKEN={token} jupyter lab",
+            "VS Code: Select Kernel > Existing Jupyter Server, then choose the running kernel",
+            f"  {url}/?token={token}",
+        ]
+    )
 
 
 @dataclass(frozen=True)

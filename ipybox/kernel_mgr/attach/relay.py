@@ -23,8 +23,14 @@ from aiohttp import web
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
-from ipybox.kernel_mgr.attach.client_messages import ClientMessage, decode_frame, encode_frame, shown_content
-from ipybox.kernel_mgr.attach.models import instructions, models
+from ipybox.kernel_mgr.attach.client_messages import (
+    ClientMessage,
+    decode_frame,
+    encode_frame,
+    instructions,
+    models,
+    shown_content,
+)
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
