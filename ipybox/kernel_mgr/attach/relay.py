@@ -34,7 +34,7 @@ from ipybox.kernel_mgr.attach.client_messages import (
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
-from ipybox.support.errors import GatewayError, KernelDiedError
+from ipybox.support.errors import GatewayError
 from ipybox.support.listen import is_local, listen
 from ipybox.support.tasks import TaskSet
 from ipybox.support.tokens import new_token
@@ -205,8 +205,6 @@ class KernelRelay:
     async def _channels(self, request: web.BaseRequest) -> web.StreamResponse:
         """Relays one client's messages until the client or the kernel is gone."""
         client = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_CLIENT_MESSAGE)
-        if not client.can_prepare(request):
-            return _error(400, "this address accepts only WebSockets")
         self._clients.add(client)
         if len(self._clients) == 1:
             self._on_presence(True)
@@ -219,7 +217,7 @@ class KernelRelay:
             finally:
                 await kernel.close()
                 await client.close()
-        except (GatewayError, KernelDiedError, aiohttp.ClientError, OSError) as exc:
+        except (GatewayError, aiohttp.ClientError, OSError) as exc:
             if not client.prepared:
                 return _error(502, f"can't connect to the kernel: {exc}")
             logger.debug("a client's connection has ended: %s", exc)

@@ -80,7 +80,7 @@ class EngineProcess:
         """Starts the process. Returns descriptors for its output and its input, which the caller must close.
 
         Raises:
-            GatewayError: If the program can't be started.
+            GatewayError: If the program does not exist.
         """
         program = which(self._job.command[0], path=self._path)
         if program is None:
@@ -101,12 +101,9 @@ class EngineProcess:
                 stderr=stderr,
                 start_new_session=True,
             )
-        except BaseException as exc:
+        except BaseException:
             os.close(to_process)
             os.close(from_process)
-            if isinstance(exc, OSError):
-                reason = f"{self._job.command[0]}: {exc.strerror}"
-                raise GatewayError(f"the engine's command can't be started: {reason}") from exc
             raise
         finally:
             for fd in (stdin, stdout, stderr):
