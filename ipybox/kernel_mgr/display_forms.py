@@ -218,7 +218,6 @@ def _shows_nothing(html: str) -> bool:
 
 
 def _form(data: Mapping[str, Any], mime: str) -> str:
-    """Returns one form of a display as text, or an empty text."""
     if mime not in data or mime != "application/json":
         return data.get(mime, "")
     try:

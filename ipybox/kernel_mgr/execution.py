@@ -81,7 +81,6 @@ class Execution:
 
 
 def _raised(content: dict[str, Any]) -> RaisedException:
-    """Returns the exception that a reply reports."""
     name, value = (plain(text) if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
     lines = content.get("traceback")
     traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""

@@ -116,7 +116,6 @@ class GatewayConfig(GatewaySetup):
     async def _confined(
         self, sandbox: "Sandbox", command: list[str], env: dict[str, str], guest_dir: Path, scratch: ScratchDirectory
     ) -> GatewayLaunch:
-        """Returns the launch of a gateway in the sandbox."""
         from ipybox.sandbox.launch import free_names, srt_temporary
         from ipybox.sandbox.preflight import require_sandbox
 

@@ -268,7 +268,6 @@ class LateOutput:
 
 
 def _display_size(message: Message) -> int:
-    """Returns the bytes to count for a message's display."""
     size = len(message.raw_content) + DISPLAY_BYTES
     if message.costly:
         return size

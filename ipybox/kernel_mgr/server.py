@@ -229,12 +229,7 @@ class KernelGateway(Gateway):
         await self._process.spawn(self._on_tool_connection)
 
     async def _wait_until_ready(self) -> None:
-        """Waits until the gateway answers. If srt failed for a transient reason, starts the sandbox again.
-
-        Raises:
-            GatewayError: If the gateway ends or does not answer.
-            SandboxError: If the sandbox can't start.
-        """
+        """Waits until the gateway answers. If srt failed for a transient reason, starts the sandbox again."""
         starts = 1
         while True:
             assert self._process is not None
@@ -270,7 +265,6 @@ class KernelGateway(Gateway):
             self._process = None
 
     def _monitor(self) -> "LimitMonitor":
-        """Starts and returns the limit monitor, before any code runs."""
         from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
         assert self._process is not None

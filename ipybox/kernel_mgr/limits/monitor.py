@@ -197,7 +197,6 @@ class LimitMonitor:
         return f"all kernels and their {used}", kernel, share(own[kernel])
 
     def _exact(self) -> int:
-        """Returns the memory in use, exactly."""
         return self._kernels.grown + self._tree.exact(self._kernels.owners)
 
     def _check_cpu(self, kernel: str, cell: "_CellTime", processes: Mapping[int, Process]) -> float:
@@ -290,8 +289,6 @@ class LimitMonitor:
 
 
 class _CellTime:
-    """The CPU time of one cell."""
-
     def __init__(self, on_exceeded: Callable[[str], object]) -> None:
         self.on_exceeded = on_exceeded
         self.used = 0.0

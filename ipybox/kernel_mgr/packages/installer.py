@@ -128,12 +128,7 @@ class PackageInstaller:
         earlier: Collection[Installed],
         pinned: Iterable[str],
     ) -> tuple[Path, bool]:
-        """Returns a directory with the missing packages, and whether any of them was built.
-
-        Raises:
-            UvError: If uv fails.
-            SandboxError: If the sandbox for builds can't start.
-        """
+        """Returns a directory with the missing packages, and whether any of them was built."""
         places = WritablePlaces(self._workspace, self._settings)
         settings = user_settings(places)
         readable = srt_temporary(scratch)  # also in the sandbox for builds
@@ -166,7 +161,6 @@ async def _finished(work: Callable[..., None], *arguments: object) -> None:
 
 @asynccontextmanager
 async def _scratch(sandbox: Sandbox | None) -> AsyncGenerator[Path]:
-    """Creates a scratch directory for the duration of the context."""
     writable = () if sandbox is None else sandbox.writable()
     scratch = await asyncio.to_thread(ScratchDirectory, sockets=sandbox is not None, writable=writable)
     try:

@@ -141,11 +141,7 @@ def _belongs_to(path: PurePosixPath, replaced: set[PurePosixPath]) -> bool:
 
 
 def _files(directory: Path, *, strict: bool = True) -> Iterator[PurePosixPath]:
-    """Yields all files below a directory, without following links.
-
-    Raises:
-        InstallError: If there are entries other than files and directories, and `strict` is set.
-    """
+    """Yields all files below a directory, without following links; if `strict`, other entries are an InstallError."""
     pending = [PurePosixPath()]
     while pending:
         current = pending.pop()
