@@ -1,6 +1,5 @@
 """Calls tools of MCP servers through the tool server. Generated packages use it in the kernel."""
 
-import errno
 import json
 import os
 from collections.abc import Callable, Generator
@@ -205,8 +204,6 @@ def _reaching(address: ServerAddress) -> Generator[None]:
     except OSError as exc:
         # A kernel always has a tool server.
         hint = "" if TOKEN_VARIABLE in os.environ else "; outside a kernel, start a ToolServer first"
-        if exc.errno == errno.ENETUNREACH:
-            hint = "; the loopback interface is down here: run `ip link set lo up` in this network namespace"
         raise ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}") from None
 
 

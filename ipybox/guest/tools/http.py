@@ -128,7 +128,7 @@ class ConnectionPool:
     def __init__(self, address: ServerAddress):
         self._address = address
         self._idle: list[HTTPConnection] = []
-        _pools.add(self)
+        self._process = os.getpid()
 
     def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """Makes a request and returns the status and body of the response."""
@@ -151,14 +151,12 @@ class ConnectionPool:
                 pass
             return answer
 
-    def forget(self) -> None:
-        """Drops all idle connections, without closing them for another process that shares them."""
-        self._idle = []
-
     def _connect(self) -> HTTPConnection:
         return HTTPConnection(self._address, socket.create_connection((self._address.host, self._address.port)))
 
     def _pop_usable(self) -> HTTPConnection | None:
+        if self._process != os.getpid():  # a forked child, whose parent uses the connections
+            self._process, self._idle = os.getpid(), []
         while True:
             try:
                 connection = self._idle.pop()
@@ -176,14 +174,3 @@ class ConnectionPool:
             connection.close()  # which also cancels the request
             raise
         self._idle.append(connection)
-
-
-_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
-
-
-def _forget_connections() -> None:
-    for pool in _pools:
-        pool.forget()
-
-
-os.register_at_fork(after_in_child=_forget_connections)

@@ -1,7 +1,6 @@
 """`ToolRunner` in a kernel, where generated packages use it: threads, tasks, forks and interrupts."""
 
 import asyncio
-import errno
 import json
 import socket
 import sys
@@ -285,15 +284,6 @@ async def test_a_tool_server_that_is_not_there_is_an_error_that_names_its_addres
     for resetting in (runner.reset(), reset("127.0.0.1", port)):
         with pytest.raises(ToolRunnerError, match=message):
             await resetting
-
-
-async def test_a_network_without_a_loopback_interface_is_explained(monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENETUNREACH, "Network is unreachable")
-
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    with pytest.raises(ToolRunnerError, match="the loopback interface is down here: run `ip link set lo up`"):
-        ToolRunner("server", {"command": "x"}, "127.0.0.1", 1).run_sync("tool", {})
 
 
 async def test_what_is_no_tool_server_is_an_error_with_its_answer():
