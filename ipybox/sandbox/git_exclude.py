@@ -35,8 +35,8 @@ class ExcludeError(Exception):
     """The placeholders can't be listed; the message says why."""
 
 
-def add(workspace: str, names: Collection[str], known: Collection[str], key: str, lock: int) -> None:
-    """Lists names of a workspace in place of those listed before. Raises an ExcludeError on failure.
+def update(workspace: str, names: Collection[str] | None, known: Collection[str], key: str, lock: int) -> None:
+    """Lists names of a workspace in place of those listed before; without names, removes the workspace's lines.
 
     Without a repository, it lists names only if `.git` is among them.
 
@@ -44,24 +44,21 @@ def add(workspace: str, names: Collection[str], known: Collection[str], key: str
         known: All names that may be listed.
         key: Identifies this workspace's lines.
         lock: The lock for all workspaces, held while the file changes.
+
+    Raises:
+        ExcludeError: On failure.
     """
-    places = [] if DOT_GIT not in names else [(os.path.join(workspace, DOT_GIT), ".")]
-    if (found := _repository(workspace)) is not None:
-        places.append(found)
-    with _held(lock):
-        for git_dir, prefix in places:
-            _change(git_dir, key, known, names, prefix)
-
-
-def remove(workspace: str, known: Collection[str], key: str, lock: int) -> None:
-    """Removes a workspace's lines. Arguments and errors are the same as for `add`."""
     own = os.path.join(workspace, DOT_GIT)
-    places = {own} if os.path.isdir(own) and not os.path.islink(own) else set[str]()
+    is_changed = os.path.isdir(own) and not os.path.islink(own) if names is None else DOT_GIT in names
+    places = {own: "."} if is_changed else dict[str, str]()
     if (found := _repository(workspace)) is not None:
-        places.add(found[0])
-    with _held(lock):
-        for git_dir in places:
-            _change(git_dir, key, known)
+        places[found[0]] = found[1]
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        for git_dir, prefix in places.items():
+            _change(git_dir, key, known, names, prefix)
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _repository(workspace: str) -> tuple[str, str] | None:
@@ -136,9 +133,7 @@ def _delimiters(key: str) -> tuple[bytes, bytes]:
     return b"# ipybox " + name + b": names that a running sandbox keeps taken", b"# ipybox " + name + b": end"
 
 
-def _change(
-    path: str, key: str, known: Collection[str], names: Collection[str] | None = None, prefix: str = "."
-) -> None:
+def _change(path: str, key: str, known: Collection[str], names: Collection[str] | None, prefix: str) -> None:
     """Replaces the block of a key in the file with these names, or deletes the file if it becomes empty.
 
     Raises:
@@ -194,15 +189,6 @@ def _opened(path: str, flags: int, directory: int | None = None) -> Generator[in
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _held(lock: int) -> Generator[None]:
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _text(path: str, limit: int = _LARGEST) -> str:

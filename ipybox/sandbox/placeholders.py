@@ -79,7 +79,7 @@ class _SharedPlaceholders:
         names |= {name for name in placeholders if not _is_there(root, name)}
         _make_missing(root, {name: None for name in names if placeholders[name] is None})  # git ignores empty ones
         with _reported():
-            git_exclude.add(self._workspace, names, placeholders, self._key, self._excludes)
+            git_exclude.update(self._workspace, names, placeholders, self._key, self._excludes)
         _make_missing(root, {name: placeholders[name] for name in names})
         _write(self._mutex, names)
         fcntl.flock(self._mutex, fcntl.LOCK_UN)
@@ -95,7 +95,7 @@ class _SharedPlaceholders:
         names = _read(self._mutex, self._placeholders)
         _remove(self._root, self._placeholders, names)
         with _reported():
-            git_exclude.remove(self._workspace, self._placeholders, self._key, self._excludes)
+            git_exclude.update(self._workspace, None, self._placeholders, self._key, self._excludes)
         _remove(self._root, self._placeholders, names & {git_exclude.DOT_GIT})  # it contained the exclude file
         _write(self._mutex, set())
 

@@ -207,8 +207,8 @@ def opened(root: Path) -> None:
 def excluded(root: Path) -> None:
     """Lists a name, as a start of a sandbox does, and removes it."""
     with (root / "lock").open("w") as lock, suppress(git_exclude.ExcludeError):
-        git_exclude.add(str(root), {"x"}, {"x"}, "key", lock.fileno())
-        git_exclude.remove(str(root), {"x"}, "key", lock.fileno())
+        git_exclude.update(str(root), {"x"}, {"x"}, "key", lock.fileno())
+        git_exclude.update(str(root), None, {"x"}, "key", lock.fileno())
 
 
 def params(fields: bytes, before: bytes = b"") -> bytes:
