@@ -137,20 +137,19 @@ class GatewayConfig(GatewaySetup):
         env["TMPDIR"] = str(srt_temporary(scratch.path))
         env["CLAUDE_CODE_TMPDIR"] = str(guest_dir / SANDBOX_DIRECTORIES["TMPDIR"])  # becomes TMPDIR inside srt
         # In a thread, because searching a large workspace takes a while.
-        policy = await asyncio.to_thread(sandbox.policy, guest_dir)
+        prepare = partial(sandbox.kernel_command, one_namespace=one_namespace)
+        command = await asyncio.to_thread(prepare, command, scratch.path, guest_dir)
         notices = [*sandbox.settings.notices, *sandbox.found.notices]
         if os.geteuid() == 0 and not one_namespace and not sandbox.settings.weaker_nested_sandbox:
             notices.append(NO_PROC)
         for notice in notices:
             logger.warning("%s", notice)
         return GatewayLaunch(
-            command=await asyncio.to_thread(
-                sandbox.kernel_command, command, scratch.path, guest_dir, one_namespace=one_namespace
-            ),
+            command=command,
             env=env,
             cwd=scratch.path,
             scratch=scratch,
-            policy=policy,
+            policy=sandbox.policy(guest_dir),
             notices=notices,
             clean_up=partial(free_names, sandbox.workspace),
         )

@@ -27,7 +27,7 @@ from typing import Final
 from ipybox.sandbox.policy import Denial, Reason, SandboxPolicy, is_loopback
 from ipybox.support.names import OPENABLE
 from ipybox.support.printable import printable
-from ipybox.support.way_in import for_person, restart, setting
+from ipybox.support.way_in import for_person, setting
 
 #: Number of characters to search at the end of the text, and maximum number of error lines to explain.
 INSPECTED: Final = 64 * 1024
@@ -78,10 +78,6 @@ _FILE_REASONS: Final = {
     Reason.DENY_WRITE: (
         "filesystem.denyWrite of {source} lists {entry}",
         "remove that entry from {place}, and {apply}",
-    ),
-    Reason.SECRET: (
-        "{entry} is hidden because ipybox found credentials in the workspace at startup",
-        "move the credentials elsewhere and {restart}",
     ),
     Reason.NOT_IN_ALLOW_WRITE: (
         "code can write only what filesystem.allowWrite of {source} lists (now: {now})",
@@ -205,7 +201,7 @@ def _words(before: str, behind: str) -> list[str]:
 
 
 def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> str:
-    if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.SECRET, Reason.INTERNAL):
+    if operation == "open" and rule.reason not in (Reason.DENY_READ, Reason.INTERNAL):
         operation = "write"
     settings = policy.settings
     exists = os.path.lexists(os.path.join(policy.workspace, os.path.expanduser(path)))
@@ -218,7 +214,6 @@ def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
         "source": settings.source,
         "place": settings.place,
         "apply": settings.to_apply_changes,
-        "restart": restart(),
     }
     because, remedy = (part.format_map(values) for part in _FILE_REASONS[rule.reason])
     can_open = remedy and (rule.reason is not Reason.PROTECTED or rule.entry in OPENABLE)
@@ -233,7 +228,7 @@ def _denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: 
     if not policy.settings.allowed_domains:  # so there is no proxy, and a server inside the sandbox answered
         kinds.discard("answer")
     traceback = before[max(before.rfind("Traceback (most recent call last)"), 0) :]
-    host = _find_host(line, (traceback, before), through_proxy="proxy" in kinds) if kinds else None
+    host = _find_host(line, traceback, through_proxy="proxy" in kinds) if kinds else None
     if kinds - {"refused"} and not (host and is_loopback(host)):
         return _denied_host(host, kinds, policy, certain="proxy" in kinds or "[errno " in lowered)
     # On macOS, the sandbox shares the host's localhost.
@@ -275,16 +270,14 @@ def _listing(policy: SandboxPolicy) -> str:
     return f"in {setting('allowed_domains')}{in_file}"
 
 
-def _find_host(line: str, contexts: Iterable[str], *, through_proxy: bool) -> str | None:
-    """Returns the host in an error; otherwise, the only host in the traceback, or in the output before the error."""
+def _find_host(line: str, before: str, *, through_proxy: bool) -> str | None:
+    """Returns the host in an error; otherwise, the only host before it, apart from this machine."""
     match = _NAMED.search(line) or _ADDRESS.search(line)
     if match is not None and not (through_proxy and is_loopback(match[1])):
         return match[1].strip("[]").lower()
-    for context in contexts:
-        hosts = {found[1].strip("[]").lower() for found in _ADDRESS.finditer(context)}
-        if others := [host for host in hosts if not is_loopback(host)]:
-            return others[0] if len(others) == 1 else None
-    return None
+    hosts = {found[1].strip("[]").lower() for found in _ADDRESS.finditer(before)}
+    others = [host for host in hosts if not is_loopback(host)]
+    return others[0] if len(others) == 1 else None
 
 
 def _enumeration(items: Iterable[str]) -> str:

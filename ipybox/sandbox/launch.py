@@ -69,7 +69,6 @@ class Sandbox:
 
     def policy(self, guest_dir: Path) -> SandboxPolicy:
         """Returns the policy for explaining denials in commands started with `kernel_command`."""
-        found = self.found
         return SandboxPolicy(
             self.settings,
             self.workspace,
@@ -77,9 +76,7 @@ class Sandbox:
             readable=[*python_directories(), *_srt_programs(), str(guest_dir)],
             writable=[str(guest_dir)],
             read_only=self._read_only(),
-            above=[*map(escape, found.above)],
-            secret=[*map(escape, found.replaced & found.hidden)],
-            closed=[*map(escape, found.replaced & found.read_only)],
+            above=[*map(escape, self.found.above)],
         )
 
     def writable(self) -> list[Path]:

@@ -23,15 +23,11 @@ from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.scan import is_name_pattern, name_matchers
 
 #: Maximum characters and components of a path; longer or deeper paths aren't checked.
-_LONGEST_PATH: Final = 1024
-_DEEPEST_PATH: Final = 64
+LONGEST_PATH: Final = 1024
+DEEPEST_PATH: Final = 64
 
 #: System directories that no entry covers, and that have their own rules.
 _SYSTEM: Final = (["dev"], ["proc"], ["sys"])
-
-#: Characters and components up to which a path is checked regardless of the workspace's path.
-LONGEST_PATH: Final = 1000
-DEEPEST_PATH: Final = 60
 
 
 class Reason(Enum):
@@ -41,8 +37,6 @@ class Reason(Enum):
     DENY_WRITE = auto()
     #: No entry of `allowWrite` covers the path.
     NOT_IN_ALLOW_WRITE = auto()
-    #: The workspace scan found credentials that no entry covers.
-    SECRET = auto()
     #: Configuration that programs outside the sandbox trust or execute.
     PROTECTED = auto()
     #: ipybox's keys and programs, which no setting opens.
@@ -70,59 +64,18 @@ class PathPattern:
     entry: str
     matchers: tuple[str | re.Pattern[str] | None, ...]
 
-    def depth(self, components: list[str]) -> int:
+    def depth(self, components: Sequence[str], start: int = 0, place: int = 0) -> int:
         """Returns the depth of the longest prefix of the path that the entry matches, or -1 if it covers no prefix."""
-        places = self._skip({0})
-        deepest = 0 if len(self.matchers) in places else -1
-        for depth, component in enumerate(components, 1):
-            places = self._skip({after for place in places for after in self._after(place, component)})
-            if not places:
-                break
-            if len(self.matchers) in places:
-                deepest = depth
-        return deepest
-
-    def _after(self, place: int, component: str) -> Iterable[int]:
         if place == len(self.matchers):
-            return
+            return start
         matcher = self.matchers[place]
         if matcher is None:
-            yield place
-        elif matcher == component if isinstance(matcher, str) else matcher.match(component):
-            yield place + 1
-
-    def _skip(self, places: set[int]) -> set[int]:
-        """Adds the places after each `**`, because `**` also matches zero components."""
-        for place in sorted(places):
-            while place < len(self.matchers) and self.matchers[place] is None:
-                place += 1
-                places.add(place)
-        return places
-
-
-class PathPatterns:
-    """Entries of the settings. The deepest match decides; among equally deep matches, the first entry."""
-
-    def __init__(self, patterns: Iterable[PathPattern]):
-        # Indexed, because a scan may find more than a thousand paths without wildcards.
-        self._literal: dict[tuple[str | re.Pattern[str] | None, ...], tuple[int, PathPattern]] = {}
-        self._others: list[tuple[int, PathPattern]] = []
-        for number, pattern in enumerate(patterns):
-            if all(isinstance(matcher, str) for matcher in pattern.matchers):
-                self._literal.setdefault(pattern.matchers, (-number, pattern))
-            else:
-                self._others.append((-number, pattern))
-
-    def deepest(self, components: list[str]) -> tuple[int, Denial | None]:
-        """Returns the depth of the deepest pattern that covers a path, and its denial; -1 and None if there is none."""
-        found = [(depth, *each) for each in self._others if (depth := each[1].depth(components)) >= 0]
-        prefixes = ((depth, self._literal.get(tuple(components[:depth]))) for depth in range(len(components) + 1))
-        found += [(depth, *literal) for depth, literal in prefixes if literal is not None]
-        if not found:
-            return -1, None
-        depth, _, pattern = max(found, key=itemgetter(0, 1))
-        place = "/" + "/".join(components[:depth])
-        return depth, Denial(pattern.reason, pattern.entry, place, depth < len(components))
+            return max(self.depth(components, each, place + 1) for each in range(start, len(components) + 1))
+        if start == len(components):
+            return -1
+        component = components[start]
+        matches = matcher == component if isinstance(matcher, str) else matcher.match(component)
+        return self.depth(components, start + 1, place + 1) if matches else -1
 
 
 @dataclass(frozen=True)
@@ -149,9 +102,6 @@ class SandboxPolicy:
     read_only: Sequence[str] = ()
     #: Additional paths above the workspace that match `deny_read`.
     above: Sequence[str] = ()
-    #: Additional paths that the workspace scan hides, or makes read-only.
-    secret: Sequence[str] = ()
-    closed: Sequence[str] = ()
 
     def read_denial(self, path: str) -> Denial | None:
         """Returns the denial that hides a path; None if the settings allow reading it.
@@ -160,8 +110,8 @@ class SandboxPolicy:
         the rules for its target also apply.
         """
         for form in self._forms(path):
-            depth, denied = self._deny_read.deepest(form)
-            if depth > self._allow_read.deepest(form)[0]:
+            depth, denied = _deepest(self._deny_read, form)
+            if depth > _deepest(self._allow_read, form)[0]:
                 return denied
         return None
 
@@ -169,11 +119,15 @@ class SandboxPolicy:
         """Returns the denial that makes a path read-only; None if the settings allow writing it."""
         forms = self._forms(path)
         for form in forms:
-            denied = self._deny_write.deepest(form)[1] or self._protects(form) or self._own_read_only.deepest(form)[1]
-            if denied is not None:
-                return denied
+            for denied in (
+                _deepest(self._deny_write, form)[1],
+                self._protects(form),
+                _deepest(self._own_read_only, form)[1],
+            ):
+                if denied is not None:
+                    return denied
         # Only the real path counts; whether a link to it is inside or outside doesn't matter.
-        outside = forms and self._allow_write.deepest(forms[-1])[0] < 0
+        outside = forms and _deepest(self._allow_write, forms[-1])[0] < 0
         return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
 
     def host_rule(self, host: str) -> HostRule | None:
@@ -183,29 +137,26 @@ class SandboxPolicy:
         return next((rule for rule in rules if _names_host(rule.entry, host.lower())), None)
 
     @cached_property
-    def _deny_read(self) -> PathPatterns:
+    def _deny_read(self) -> list[PathPattern]:
         given = self._patterns(self.settings.deny_read, Reason.DENY_READ, variables=True)
         above = self._patterns(self.above, Reason.DENY_READ)
-        found = self._patterns(self.secret, Reason.SECRET)
-        return PathPatterns([*given, *above, *found, *self._patterns(self.hidden, Reason.INTERNAL)])
+        return [*given, *above, *self._patterns(self.hidden, Reason.INTERNAL)]
 
     @cached_property
-    def _allow_read(self) -> PathPatterns:
-        return PathPatterns(self._patterns((*self.settings.allow_read, *self.readable), Reason.DENY_READ))
+    def _allow_read(self) -> list[PathPattern]:
+        return self._patterns((*self.settings.allow_read, *self.readable), Reason.DENY_READ)
 
     @cached_property
-    def _deny_write(self) -> PathPatterns:
-        given = self._patterns(self.settings.deny_write, Reason.DENY_WRITE)
-        return PathPatterns([*given, *self._patterns(self.closed, Reason.PROTECTED)])
+    def _deny_write(self) -> list[PathPattern]:
+        return self._patterns(self.settings.deny_write, Reason.DENY_WRITE)
 
     @cached_property
-    def _own_read_only(self) -> PathPatterns:
-        return PathPatterns(self._patterns((*self.hidden, *self.read_only), Reason.INTERNAL))
+    def _own_read_only(self) -> list[PathPattern]:
+        return self._patterns((*self.hidden, *self.read_only), Reason.INTERNAL)
 
     @cached_property
-    def _allow_write(self) -> PathPatterns:
-        entries = (*self.settings.allow_write, *self.writable)
-        return PathPatterns(self._patterns(entries, Reason.NOT_IN_ALLOW_WRITE))
+    def _allow_write(self) -> list[PathPattern]:
+        return self._patterns((*self.settings.allow_write, *self.writable), Reason.NOT_IN_ALLOW_WRITE)
 
     @cached_property
     def _opened(self) -> set[tuple[str, ...]]:
@@ -230,7 +181,7 @@ class SandboxPolicy:
 
     def _forms(self, path: str) -> list[list[str]]:
         """Returns the components of a path as written and, if different, of the real path."""
-        if not path or "\0" in path or len(path) > _LONGEST_PATH or path.count("/") > _DEEPEST_PATH:
+        if not path or "\0" in path or len(path) > LONGEST_PATH or path.count("/") > DEEPEST_PATH:
             return []
         absolute = self._absolute(path)
         try:
@@ -277,6 +228,16 @@ def _names_host(entry: str, host: str) -> bool:
     name = re.sub(r":\d{1,5}$", "", entry) if entry.count(":") == 1 or entry.startswith("[") else entry
     name = name.strip("[]").lower()
     return name == "*" or name == host or (name.startswith("*.") and host.endswith(name[1:]))
+
+
+def _deepest(patterns: Iterable[PathPattern], components: list[str]) -> tuple[int, Denial | None]:
+    """Returns the depth of the deepest pattern that covers a path, or the first of these, and its denial; or -1."""
+    found = ((pattern.depth(components), pattern) for pattern in patterns)
+    depth, pattern = max(found, key=itemgetter(0), default=(-1, None))
+    if pattern is None or depth < 0:
+        return -1, None
+    place = "/" + "/".join(components[:depth])
+    return depth, Denial(pattern.reason, pattern.entry, place, depth < len(components))
 
 
 def patterns_of(reason: Reason, entry: str, path: str) -> Iterable[PathPattern]:

@@ -41,8 +41,6 @@ class ScanResult:
     above: set[str] = field(default_factory=set[str])
     #: Paths that code must not write.
     read_only: set[str] = field(default_factory=set[str])
-    #: Paths in `hidden` or `read_only` that come neither from the settings nor from protected names.
-    replaced: set[str] = field(default_factory=set[str])
     #: Notices about paths that are hidden or protected in unexpected ways.
     notices: list[str] = field(default_factory=list[str])
 
@@ -171,7 +169,6 @@ def _leads_out(entry: os.DirEntry[str], root: str) -> bool:
 
 def _hide_config(found: ScanResult, config: str) -> None:
     found.hidden.add(config)
-    found.replaced.add(config)
     found.notices.append(
         f"The sandbox hides {printable(config)} because it contains credentials, so git fails in that repository for "
         "code in the sandbox. Move the credentials to a credential helper in your own configuration, or list the file "
@@ -197,7 +194,6 @@ def _replace_inexpressible(found: ScanResult, root: str, opened: Collection[str]
     found.read_only -= patterns
     if exposed := patterns - found.hidden:
         found.hidden |= exposed
-        found.replaced |= exposed
         found.notices.append(
             f"The sandbox hides {_listed(exposed)} because paths with wildcards can't be made read-only."
         )
@@ -266,7 +262,6 @@ def _replace(found: ScanResult, directories: Collection[str], because: str) -> N
     for prefix in outermost:
         directory = prefix[:-1]
         (found.hidden if prefix in hiding else found.read_only).add(directory)
-        found.replaced.add(directory)
         verb = "hides" if prefix in hiding else "write-protects"
         found.notices.append(f"The sandbox {verb} {printable(directory)} because {because}.")
 
@@ -302,7 +297,6 @@ def _entries(directory: str, found: ScanResult) -> list[os.DirEntry[str]]:
             return list(entries)
     except PermissionError:  # code may have removed permissions, to restore them in the next sandbox
         found.hidden.add(directory)
-        found.replaced.add(directory)
         found.notices.append(f"The sandbox hides {printable(directory)} because it can't be searched for secrets.")
     except OSError:  # deleted, or its path is too long
         pass

@@ -1,26 +1,9 @@
 """Errors of files that the sandbox has refused are explained."""
 
-from pathlib import Path
-
 import pytest
 
-from ipybox.sandbox.denials import explain_denials
 from ipybox.sandbox.policy import SandboxPolicy
-from ipybox.sandbox.settings import SandboxSettings
 from tests.sandbox.denials.texts import refused
-
-
-def test_what_the_scan_has_hidden_says_so(settings: SandboxSettings, workspace: Path):
-    (workspace / "vault").mkdir()
-    (workspace / "vault" / "a").touch()
-    policy = SandboxPolicy(settings, workspace, secret=[f"{workspace}/keys.txt", f"{workspace}/vault"])
-    why = "is hidden because ipybox found credentials in the workspace at startup. To allow it, move the credentials"
-
-    (file,) = explain_denials("cat: keys.txt: Permission denied", policy)
-    (below,) = explain_denials("cat: vault/a: No such file or directory", policy)
-
-    assert file.startswith(f"The sandbox refused to open keys.txt: {workspace}/keys.txt {why}")
-    assert below.startswith(f"The sandbox refused to open vault/a: {workspace}/vault {why}")
 
 
 @pytest.mark.parametrize(
