@@ -83,20 +83,17 @@ def requirements(path: str | None = None) -> list[Finding]:
     programs = PROGRAMS.get(sys.platform)
     if programs is None:
         return [Finding("platform", sys.platform, "the sandbox needs Linux or macOS", DOCKER_MODE)]
-    findings = [_srt(path)]
-    srt = find_program("srt", path)
-    if srt is None or _package(srt) is not None:  # other builds of srt may include node
+    srt, package = _installed(path)
+    findings = [_srt(srt, package, path)]
+    if srt is None or package is not None:  # other builds of srt may include node
         findings.append(presence(NODE, path))
     findings += [presence(program, path) for program in programs]
-    if sys.platform == "linux":
-        findings.append(_processor(None if srt is None else _package(srt)))
-    return findings
+    return [*findings, _processor(package)] if sys.platform == "linux" else findings
 
 
 def srt_programs(path: str | None = None) -> Path | None:
     """Returns the directory of the programs that srt starts in a sandbox; None if srt wasn't installed by npm."""
-    srt = find_program("srt", path)
-    package = None if srt is None else _package(srt)
+    _, package = _installed(path)
     return None if package is None else package[0] / "vendor"
 
 
@@ -133,11 +130,9 @@ def transient_cause(output: str) -> str | None:
     return None
 
 
-def _srt(path: str | None) -> Finding:
-    srt = find_program("srt", path)
+def _srt(srt: str | None, package: tuple[Path, str] | None, path: str | None) -> Finding:
     if srt is None:
         return Finding("srt", None, absence("srt"), INSTALL_SRT)
-    package = _package(srt)
     if package is not None:
         version = parse_version(package[1])
     else:
@@ -153,18 +148,19 @@ def _srt(path: str | None) -> Finding:
     return Finding("srt", f"{version_text(version)} ({srt})")
 
 
-def _package(srt: str) -> tuple[Path, str] | None:
-    """Returns the directory and version of the npm package that this program belongs to."""
-    program = Path(os.path.realpath(srt))
+def _installed(path: str | None) -> tuple[str | None, tuple[Path, str] | None]:
+    """Returns the path of srt, and the directory and version of its npm package; None for what there isn't."""
+    srt = find_program("srt", path)
+    program = Path(os.path.realpath(srt or ""))
     if program.parts[-2:] != ("dist", "cli.js"):
-        return None
+        return srt, None
     directory = program.parents[1]
     try:
         manifest: object = json.loads((directory / "package.json").read_bytes())
     except (OSError, ValueError):
-        return None
+        return srt, None
     version = cast("dict[str, object]", manifest).get("version") if isinstance(manifest, dict) else None
-    return (directory, version) if isinstance(version, str) else None
+    return srt, (directory, version) if isinstance(version, str) else None
 
 
 def _processor(package: tuple[Path, str] | None) -> Finding:

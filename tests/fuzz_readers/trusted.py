@@ -71,7 +71,7 @@ TRUSTED = {
     "remote/wire/stream:_from_socket": BOUNDED,
     "sandbox/preflight:_content": KERNEL,
     "sandbox/placeholders": "the first bytes of a placeholder",
-    "sandbox/preflight:_package": "srt's own manifest",
+    "sandbox/preflight:_installed": "srt's own manifest",
     "sandbox/settings:_load": "a file of the user",
     "sandbox/settings:sandbox_settings": "a file of the user, or `read_untrusted`",
     "support/child:StderrLines.open": KERNEL,
