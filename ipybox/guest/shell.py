@@ -65,18 +65,11 @@ class GuestDisplayPublisher(ZMQDisplayPublisher):
         cast(Any, super()).__init__(*args, **kwargs)
         self.widgets = ShownWidgets()
 
-    def publish(
-        self,
-        data: dict[str, Any],
-        *args: Any,
-        transient: dict[str, Any] | None = None,
-        update: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def publish(self, data: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         """Publishes a display, in a form that can be read without a browser."""
-        if not update:
-            transient = self.widgets.record(data, transient)
-        cast(Any, super()).publish(with_picture(data), *args, transient=transient, update=update, **kwargs)
+        if not kwargs.get("update"):
+            kwargs["transient"] = self.widgets.record(data, kwargs.get("transient"))
+        cast(Any, super()).publish(with_picture(data), *args, **kwargs)
 
     def _flush_streams(self) -> None:
         cast(Any, self).shell.streams.restore()
