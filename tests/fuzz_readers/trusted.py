@@ -32,7 +32,6 @@ TRUSTED = {
     "kernel_mgr/remote_kernel": "`read_answer`, which limits what is parsed",
     "kernel_mgr/transfer/file_transfer": "calls of `unpack` and `walk`, which count",
     "kernel_mgr/transfer/files": "counted by `Transfer`, and read in pieces",
-    "kernel_mgr/transfer/paths:AllowedPath.open": DIRECTORY,
     "kernel_mgr/transfer/tar:pack": "files of `AllowedPath`, in pieces",
     "kernel_mgr/variables:value_in": "`support/variables:decode`, which is in the table",
     "mcp_apigen/package/merge:_read": "`Directory.read` with a limit, and `Manifest.parse`",

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -87,7 +87,7 @@ class UvSettings:
 
     Attributes:
         file: The settings file that uv uses, if there is one.
-        own_index: Whether the settings replace the default index.
+        own_index: Whether the settings replace or exclude the default index.
     """
 
     environment: Mapping[str, str]
@@ -101,7 +101,7 @@ class UvSettings:
         texts = [value for name, value in self.environment.items() if name.startswith("UV_")]
         texts += [] if self.file is None else [self.file.read_text(errors="replace")]
         urls = [match[0] for text in texts for match in _URL.finditer(_USERINFO.sub("", text))]
-        default = [] if self.own_index or "--no-index" in self.options else [PyPI.netloc, PyPI.file_storage_domain]
+        default = [] if self.own_index else [PyPI.netloc, PyPI.file_storage_domain]
         return list(dict.fromkeys([*default, *(urlsplit(url).netloc for url in urls)]))
 
     @property
@@ -119,10 +119,10 @@ class UvSettings:
         environment = {name: value for name, value in self.environment.items() if name in names}
         environment |= {name: _USERINFO.sub("", value) for name, value in environment.items() if name[:3] == "UV_"}
         if self.file is None:
-            return UvSettings({**environment, "UV_NO_CONFIG": "1"}, self.options, None, self.own_index)
+            return replace(self, environment={**environment, "UV_NO_CONFIG": "1"})
         copy = directory / "uv.toml"
         copy.write_text(_USERINFO.sub("", self.file.read_text(errors="replace")))
-        return UvSettings({**environment, "UV_CONFIG_FILE": str(copy)}, self.options, copy, self.own_index)
+        return replace(self, environment={**environment, "UV_CONFIG_FILE": str(copy)}, file=copy)
 
 
 def install_command(
@@ -173,7 +173,7 @@ def user_settings(places: WritablePlaces) -> UvSettings:
         if key in pip:
             environment.setdefault(name, pip[key].replace(" ", ",") if key == "find-links" else pip[key])
     options = ["--no-index"] if pip.get("no-index", "0").lower() in ("1", "true", "yes", "on") else []
-    return UvSettings(environment, options, file, own_index or "index-url" in pip)
+    return UvSettings(environment, options, file, own_index or "index-url" in pip or bool(options))
 
 
 def _uv_file(places: WritablePlaces) -> Path | None:

@@ -192,15 +192,15 @@ def visit(
 
 
 @contextmanager
-def open_below(directory: Directory, names: tuple[str, ...]) -> Generator[Directory]:
-    """Opens a directory below another one, without following links.
+def open_below(directory: Directory, names: tuple[str, ...], *, create: bool = False) -> Generator[Directory]:
+    """Opens a directory below another one, without following links; with `create`, creates it if needed.
 
     Raises:
         NotADirectoryError: If one of the names is a link or not a directory.
     """
     with ExitStack() as stack:
         for name in names:
-            directory = stack.enter_context(directory.open(name))
+            directory = stack.enter_context(directory.open(name, create=create))
         yield directory
 
 

@@ -6,11 +6,12 @@ opened: a link that has since replaced a directory is not followed.
 
 import os
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
+from ipybox.kernel_mgr.transfer.files import open_below
 from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH, SandboxPolicy
 from ipybox.sandbox.settings import SandboxSettings
 from ipybox.support import names
@@ -131,15 +132,13 @@ class AllowedPath:
             NotADirectoryError: If it, or a parent of it, is a link or not a directory.
             PermissionError: If another directory has replaced the base.
         """
-        with ExitStack() as stack:
-            directory = stack.enter_context(open_directory(self.base, create=False))
-            if _identity(os.fstat(directory.fd)) != self.identity:
+        with open_directory(self.base, create=False) as base:
+            if _identity(os.fstat(base.fd)) != self.identity:
                 raise PermissionError(
                     f"{self.base} was replaced by another directory after ipybox started: restart ipybox"
                 )
-            for name in self.names:
-                directory = stack.enter_context(directory.open(name, create=create))
-            yield directory
+            with open_below(base, self.names, create=create) as directory:
+                yield directory
 
 
 def trusted_path(path: Path) -> AllowedPath:
