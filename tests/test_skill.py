@@ -94,7 +94,7 @@ async def test_what_the_skill_shows_runs_as_it_stands(tmp_path: Path, mode: Mode
         assert (await run(check)).startswith("ok")
         found = await run(find)
         assert "github.commits_of_top_repos(username, top_n_repos=3, last_n_commits=5) -> list[Repo]" in found
-        assert "# mcptools.github.list_commits:" in found
+        assert "from mcptools.github import list_commits  # " in found
         assert len((await run(act)).splitlines()) == 3
 
         await run("pairs = [('octocat', repo.name) for repo in found.repositories]")

@@ -1,9 +1,11 @@
 """A tool's interface: its source without function bodies and implementation details.
 
-The short interface, shown by searches, truncates texts and omits what the example shows anyway.
+The short interface, shown by searches, truncates texts and omits what the example shows anyway. Its first line is the
+import.
 """
 
 import ast
+import json
 from collections.abc import Iterator
 
 from ipybox.codeact.library import GENTOOLS, MCPTOOLS, RUN_PARSED
@@ -26,15 +28,14 @@ _VISIBLE = ("property", "computed_field", "cached_property")
 def interface(card: ToolInfo) -> str:
     """Returns what a caller needs: the tool's models, its functions' heads and docstrings, and an example."""
     shown = "\n\n".join(_parts(card, short=False))
-    return f"# {card.module.path}\n{_bounded(card, shown)}\n\n{_example(card)}"
+    return f"# {card.module.path}\n{_bounded(card, shown)}\n\n# {_import(card)}\n# {_call(card)}"
 
 
 def short_interface(card: ToolInfo) -> str:
     """Returns the interface with truncated texts, and for an MCP tool with an example instead of functions."""
-    head = f"# {card.name.module(card.root)}"
-    said = f": {cut(card.summary, SUMMARY)}" if card.root == MCPTOOLS and card.summary else ""
+    said = f"  # {cut(card.summary, SUMMARY)}" if card.root == MCPTOOLS and card.summary else ""
     shown = "\n".join(_parts(card, short=True))
-    return f"{head}{said}\n{_bounded(card, shown)}\n{_example(card)}"
+    return f"{_import(card)}{said}\n{_bounded(card, shown)}\n# {_call(card)}"
 
 
 def _bounded(card: ToolInfo, shown: str) -> str:
@@ -56,9 +57,22 @@ def _parts(card: ToolInfo, *, short: bool) -> Iterator[str]:
             case ast.Assign() | ast.AnnAssign():
                 if not _is_private(node):
                     source = module.source_of(node)
-                    yield one_line(source) if short else source
+                    yield _in_short(node, source) if short else source
             case _:
                 pass
+
+
+def _in_short(node: ast.stmt, source: str) -> str:
+    """Returns an assignment on one line, with a choice's values instead of its members: `Params` accepts both."""
+    match node:
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("Choice"), args=[_, given])):
+            values = given.values if isinstance(given, ast.Dict) else [given]
+            texts = [each.value for each in values if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            if isinstance(given, ast.Dict) and any(text.split() != [text] for text in texts):
+                return f"{name} = Choice({json.dumps(texts, ensure_ascii=False)})"
+            return f"{name} = Choice({json.dumps(' '.join(texts), ensure_ascii=False)})"
+        case _:
+            return one_line(source)
 
 
 def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
@@ -77,7 +91,10 @@ def _class(module: SourceModule, node: ast.ClassDef, *, short: bool) -> str:
                 source, note = module.source_of(statement), module.comment_after(statement)
                 if short:
                     optional = isinstance(statement, ast.AnnAssign) and has_default(statement.value)
-                    note = cut(one_line(note or text_of(following)), NOTE if optional else REQUIRED_NOTE)
+                    note = one_line(note or text_of(following))
+                    if optional and len(note) > NOTE:
+                        note = first_sentence(note)
+                    note = cut(note, NOTE if optional else REQUIRED_NOTE)
                     source = one_line(source)
                 lines.append(f"    {source}{note and f'  # {note}'}")
     return "\n".join(lines) if len(lines) > 1 or not short or lines[0].endswith("pass") else f"{lines[0]} ..."
@@ -116,16 +133,19 @@ def _name(decorator: ast.expr) -> str:
     return decorator.id if isinstance(decorator, ast.Name) else ""
 
 
-def _example(card: ToolInfo) -> str:
-    """Returns two lines that import the tool and call it."""
+def _import(card: ToolInfo) -> str:
+    module, _, tool = card.name.module(card.root).rpartition(".")
+    return f"from {module}.{tool} import run" if card.root == GENTOOLS else f"from {module} import {tool}"
+
+
+def _call(card: ToolInfo) -> str:
     unnamed = {each.arg for each in card.run.args.posonlyargs}
     names = [each.name for each in card.parameters if not each.default and each.name.isidentifier()]
     required = ", ".join("…" if name in unnamed and card.root == GENTOOLS else f"{name}=…" for name in names)
     if card.root == GENTOOLS:
         awaited = "await " if isinstance(card.run, ast.AsyncFunctionDef) else ""
-        return f"# from {card.name.module(GENTOOLS)} import run\n# result = {awaited}run({required})"
+        return f"result = {awaited}run({required})"
     called, tool = card.parsed or card.run, card.name.tool
     awaited = "await " if isinstance(called, ast.AsyncFunctionDef) else ""
     result = f" -> {card.module.source_of(called.returns)}" if called.returns else ""
-    imported = f"# from {MCPTOOLS}.{card.name.category} import {tool}"
-    return f"{imported}\n# {awaited}{tool}.{called.name}({tool}.Params({required})){result}"
+    return f"{awaited}{tool}.{called.name}({tool}.Params({required})){result}"

@@ -209,6 +209,13 @@ def test_a_code_action_hides_no_tool_of_its_name(good: Path):
     assert tools("mcptools.github.list_commits", workspace=good).startswith("# mcptools/github/list_commits.py")
 
 
+def is_best(module: str, answer: str) -> bool:
+    """Whether the answer of a search shows the interface of this module."""
+    package, _, tool = module.rpartition(".")
+    imported = f"from {module} import run" if module.startswith("gentools") else f"from {package} import {tool}"
+    return re.match(rf"{re.escape(imported)}(  #|\n)", answer) is not None
+
+
 @pytest.mark.parametrize(
     ("query", "best"),
     [
@@ -224,14 +231,14 @@ def test_a_code_action_hides_no_tool_of_its_name(good: Path):
     ],
 )
 def test_words_find_the_tool_that_they_are_about(good: Path, query: str, best: str):
-    assert re.match(rf"# {re.escape(best)}(:|\n)", tools(query, workspace=good))
+    assert is_best(best, tools(query, workspace=good))
 
 
 def test_a_search_shows_a_short_interface_and_names_other_hits(good: Path):
     assert (
         tools("find repositories", workspace=good)
         == """\
-# mcptools.github.search_repositories: Finds repositories
+from mcptools.github import search_repositories  # Finds repositories
 class Params(Input):
     query: str
     page: int = UNSET
@@ -241,7 +248,6 @@ class Repository(BaseModel):
     stars: int
 class ParseResult(BaseModel):
     repositories: list[Repository]
-# from mcptools.github import search_repositories
 # search_repositories.run_parsed(search_repositories.Params(query=…)) -> ParseResult
 # also: tracker.search_tickets [run_parsed], gentools.github.commits_of_top_repos, github.list_commits"""
     )
@@ -250,9 +256,10 @@ class ParseResult(BaseModel):
 def test_a_short_interface_of_a_saved_code_action_says_what_run_does(good: Path):
     shown = tools("latest commits of popular repositories", workspace=good)
 
-    assert shown.startswith("# gentools.github.commits_of_top_repos\nclass Commit(BaseModel):\n    sha: str")
+    assert is_best("gentools.github.commits_of_top_repos", shown)
+    assert "import run\nclass Commit(BaseModel):\n    sha: str" in shown
     assert '"""The latest commits of a user\'s repositories with most stars.' in shown
-    assert "# from gentools.github.commits_of_top_repos import run\n# result = run(username=…)" in shown
+    assert "\n# result = run(username=…)" in shown
     assert "_is_named" not in shown
 
 
@@ -271,7 +278,7 @@ def test_a_listing_is_found_before_what_only_shares_its_noun(tmp_path: Path, que
     for server, specs in (("git", [commit]), ("github", [listing, *others])):
         write_package(tmp_path / "mcptools" / server, render_package(server, {"command": "x"}, specs, "seal"))
 
-    assert tools(query, workspace=tmp_path).startswith("# mcptools.github.list_commits:")
+    assert is_best("mcptools.github.list_commits", tools(query, workspace=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +298,7 @@ def test_what_is_done_tells_tools_for_the_same_thing_apart(tmp_path: Path, query
     specs = [ToolSpec(name, None, {}) for name in names]
     write_package(tmp_path / "mcptools" / "forge", render_package("forge", {"command": "x"}, specs, "seal"))
 
-    assert tools(query, workspace=tmp_path).startswith(f"# mcptools.forge.{best}\n")
+    assert is_best(f"mcptools.forge.{best}", tools(query, workspace=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +337,7 @@ def test_names_count_more_than_summaries_these_more_than_parameters_and_these_mo
 
     answer = tools("zebras, please", workspace=tmp_path)
 
-    assert answer.startswith("# mcptools.zoo.zebra\n")
+    assert is_best("mcptools.zoo.zebra", answer)
     assert answer.endswith("\n# also: zoo.zebrafish, zoo.a, zoo.b, zoo.e")
 
 
@@ -340,13 +347,13 @@ def test_values_of_parameters_are_searched(tmp_path: Path, others: list[str]):
     specs = [ToolSpec("a", None, {}), ToolSpec("b", None, order)]
     write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
 
-    assert tools("newest", workspace=tmp_path).startswith("# mcptools.zoo.b\n")
+    assert is_best("mcptools.zoo.b", tools("newest", workspace=tmp_path))
 
 
 def test_a_search_names_few_other_hits(large: Path):
     *interface, others = tools("get or do something", workspace=large).splitlines()
 
-    assert interface[0].startswith("# mcptools.github.")
+    assert interface[0].startswith("from mcptools.github import ")
     assert others.startswith("# also: ")
     assert others.count(",") == OTHERS - 1
 
@@ -364,6 +371,26 @@ def test_what_a_search_says_of_a_field_is_short(tmp_path: Path):
     assert needed.endswith("…")
     assert 60 < len(optional) < 100 < len(needed) < 150
     assert len(tools("zoo.zebra", workspace=tmp_path)) > 1000
+
+
+def test_what_a_search_says_of_choices_and_optional_fields_is_what_a_caller_needs(tmp_path: Path):
+    properties = {
+        "plain": {"type": "string", "enum": ["asc", "desc"]},
+        "dashed": {"type": "string", "enum": ["help-wanted", "stars"]},
+        "spaced": {"type": "string", "enum": ["best match", "stars"]},
+        "explained": {"type": "string", "description": f"What to keep. {'word ' * 20}"},
+    }
+    spec = ToolSpec("zebra", None, {"properties": properties})
+    write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, [spec], ""))
+
+    lines = tools("zebras", workspace=tmp_path).splitlines()
+
+    assert lines[1:4] == [
+        'Plain = Choice("asc desc")',
+        'Dashed = Choice("help-wanted stars")',
+        'Spaced = Choice(["best match", "stars"])',
+    ]
+    assert "    explained: str = UNSET  # What to keep" in lines
 
 
 def test_an_interface_that_is_long_is_not_shown_unasked(tmp_path: Path):
