@@ -14,8 +14,8 @@ The other cell does all steps:
 from mcptools.github import list_commits
 text = list_commits.run(list_commits.Params(owner="octocat", repo="hello"))
 Prefer saved code actions, then run_parsed() where shown. Omit optional fields. Print only what you need next; for an
-unfamiliar str, text[:500]. register_mcp_server adds servers. The codeact skill covers the rest: load it to write
-output parsers, save actions or fix problems."""
+unfamiliar str, text[:500]. register_mcp_server adds servers. The codeact skill covers the rest: load it for
+output parsers, saving actions or problems."""
 
 FULL = """\
 Write Python code that calls MCP tools, instead of calling tools one by one.

@@ -39,8 +39,7 @@ META = {"anthropic/alwaysLoad": True, "anthropic/maxResultSizeChars": 500_000}
 
 _SERVER_PARAMS = (
     '{"command", "args", "env"} for stdio servers, {"url", "headers", "oauth"} for HTTP ones. '
-    "${VAR} is replaced by a variable from ipybox's environment or the workspace's .env file. "
-    "Omit it to use the user's own server of this name"
+    "${VAR} comes from ipybox's environment or the workspace's .env. Omit it to use the user's own server of this name"
 )
 
 
@@ -129,14 +128,14 @@ class ToolHandlers:
             str, Field(description="Package specifier, such as requests, numpy>=2 or git+https://...")
         ],
     ) -> CallToolResult:
-        """Installs a Python package with uv, for cells of this and all later sessions of the workspace."""
+        """Installs a Python package for cells of this and later sessions."""
         try:
             return _success(await self._services.packages().install(package_name))
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
 
     async def reset(self, session: str = DEFAULT_SESSION) -> CallToolResult:
-        """Starts a new kernel: variables and imports are lost, installed packages and generated APIs stay."""
+        """Starts a new kernel: variables are lost, packages and generated APIs stay."""
         try:
             await self._services.reset(session)
         except (IpyboxError, ValueError, OSError) as exc:
