@@ -72,7 +72,7 @@ DOCUMENTED = Task(
     act=_find("torvalds", 3)
     + f"""
 for repo in found.repositories:
-    print(repo.name, repo.stars)
+    print(repo.name, repo.stargazers_count)
     commits = {LIST}.run({LIST}.Params(owner="torvalds", repo=repo.name, perPage=5))
     for commit in json.loads(commits):
         print(" ", commit["commit"]["message"].partition("\\n")[0], commit["html_url"])
@@ -108,7 +108,7 @@ ONE_CALL = Task(
     act=f"""
 from mcptools.{SERVER} import {SEARCH} as search
 found = search.run_parsed(search.Params(query="user:torvalds", sort="stars", perPage=1))
-print(found.repositories[0].name, found.repositories[0].stars)
+print(found.repositories[0].name, found.repositories[0].stargazers_count)
 """,
     printed=Printed(re.compile(r"\blinux \d{6}"), 1),
 )
@@ -186,7 +186,7 @@ def _interfaces(task: Task) -> list[str]:
     seen = [f"from mcptools.{SERVER} import {SEARCH}", r"run_parsed\(", "query: str", "sort: Sort", "perPage: float"]
     if task.commits:
         seen += ["repositories: list", f"from mcptools.{SERVER} import {LIST}", "owner: str", "repo: str", r"-> str"]
-    return [*seen, "name: str", "stars: int"]
+    return [*seen, "name: str", "stargazers_count: int"]
 
 
 def _acts(task: Task) -> Turn:

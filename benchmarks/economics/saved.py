@@ -66,7 +66,7 @@ from .api import Repo
 
 def run(username: str) -> Repo:
     found = search.run_parsed(search.Params(query=f"user:{username}", sort="stars", perPage=1))
-    return Repo(name=found.repositories[0].name, stars=found.repositories[0].stars)
+    return Repo(name=found.repositories[0].name, stars=found.repositories[0].stargazers_count)
 """,
 )
 
@@ -144,9 +144,9 @@ def run(username: str, goals: str, top_n: int) -> list[Repo]:
     by_name = {row["repository"]: row for row in rows}
     found = search.run_parsed(search.Params(query=f"user:{username}", perPage=100)).repositories
     repos = [
-        Repo(name=repo.name, stars=repo.stars, goal=by_name[repo.name]["goal"], team=by_name[repo.name]["team"])
+        Repo(name=repo.name, stars=repo.stargazers_count, goal=row["goal"], team=row["team"])
         for repo in found
-        if repo.name in by_name
+        if (row := by_name.get(repo.name))
     ]
     return sorted(repos, key=lambda repo: repo.stars - repo.goal)[:top_n]
 """,

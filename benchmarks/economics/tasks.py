@@ -150,9 +150,9 @@ from mcptools.{SERVER} import search_repositories as search
 rows = csv.DictReader(read_text_file.run(read_text_file.Params(path="{path}")).content.splitlines())
 goals = {{row["repository"]: row for row in rows}}
 found = search.run_parsed(search.Params(query="user:octocat", perPage=100)).repositories
-found.sort(key=lambda repo: repo.stars - int(goals[repo.name]["goal"]))
+found.sort(key=lambda repo: repo.stargazers_count - int(goals[repo.name]["goal"]))
 for repo in found[:5]:
-    print(repo.name, repo.stars, goals[repo.name]["goal"], goals[repo.name]["team"])
+    print(repo.name, repo.stargazers_count, goals[repo.name]["goal"], goals[repo.name]["team"])
 """
     use = f"""
 from gentools.github.repos_below_goal import run
