@@ -44,6 +44,9 @@ _REASON_TIMEOUT = 2.0
 # Bytes at the start of a body that are searched for the reason.
 _SEARCHED = 100_000
 
+#: Hosts to which no proxy of the environment applies: it would look for the server on its own machine.
+_UNPROXIED = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
+
 _BEFORE_SENDING = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -96,6 +99,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
                 on_excess=connection.mark_ended,
             ),
             verify=trusted_authorities(),
+            mounts=_UNPROXIED,
         )
         self._connection = connection
         # Whether answers arrive in the response to a GET instead of the POST.

@@ -25,6 +25,16 @@ async def remote() -> AsyncIterator[RemoteServer]:
         yield server
 
 
+async def test_no_proxy_is_asked_for_a_server_on_this_machine(remote: RemoteServer, monkeypatch: pytest.MonkeyPatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # discard: nothing listens
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    remote.released.set()
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
+        assert await client.run("echo", {"text": "direct"}) == "direct"
+
+
 def answers_bad(answer: Answer) -> Callable[[Message], Answer | None]:
     return lambda message: answer if text_of(message) == "bad" else None
 
