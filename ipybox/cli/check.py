@@ -8,7 +8,7 @@ from typing import Any
 from ipybox import ApprovalRequest, CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.option_table import command_options
-from ipybox.cli.output import say, say_json, say_table, tell
+from ipybox.cli.output import counted, say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import executor_options, run
 from ipybox.codeact.checker import Report
@@ -48,6 +48,6 @@ async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> 
     elif problems:  # one per line, so editors can open them
         say("\n".join(map(str, problems)))
     else:
-        counts = [f"{number} {name}{'' if number == 1 else 's'}" for name, number in report.checked.items()]
+        counts = [counted(number, name) for name, number in report.checked.items()]
         say(f"ok: {' and '.join(counts)} checked", fg="green")
     return 1 if problems else 0

@@ -11,14 +11,14 @@ from typing import Any
 import click
 
 from ipybox.cli.command import as_json, command
-from ipybox.cli.output import agreed, say, say_json, say_table, tell
+from ipybox.cli.output import agreed, counted, say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import run
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.registration import generate_mcp_sources
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.clients import CLIENTS
-from ipybox.mcp_client.configs.servers import ConfiguredServer, configured_servers, find_server
+from ipybox.mcp_client.configs.servers import ITSELF, ConfiguredServer, configured_servers, find_server
 from ipybox.support.errors import IpyboxError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
@@ -42,7 +42,7 @@ def import_servers(
     """Lists servers or registers the chosen ones; returns the exit status."""
     os.chdir(workspace)
     servers, unreadable = configured_servers(workspace, WritablePlaces(workspace))
-    servers = [server for server in servers if client in (None, server.client)]
+    servers = [server for server in servers if client in (None, server.client) and server.problem != ITSELF]
     for line in unreadable:
         tell(line)
     if every:
@@ -105,11 +105,16 @@ async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_js
         tokens = modules.definition_chars // 4
         result |= {"package": f"{MCPTOOLS}/{name}", "tools": len(modules), "tokens": tokens}
         if not as_json:
-            say(f"{label}: {len(modules)} tools in {result['package']}", bold=True)
+            say(f"{label}: {counted(len(modules), 'tool')} in {result['package']}", bold=True)
             for line in filter(None, [server.note, *modules.warnings()]):
                 say(f"  {line}", fg="yellow")
             say(f"  in {server.client}, their definitions cost about {tokens:,} tokens (characters / 4) per request")
             say(f"  to remove it there: {printable(server.removal)}")
+            if reading := len(modules.registration.offline):
+                only, them = ("only reads", "it") if reading == 1 else ("only read", "them")
+                say(
+                    f"  {reading} {only}: `ipybox trust {name}` lets {them} run without asking under `--approve writes`"
+                )
     if audit is not None:
         audit.close()
     if as_json:

@@ -22,6 +22,11 @@ def tell(text: object) -> None:
     print(printable(f"ipybox: {text}", lines=True), file=sys.stderr, flush=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with a noun, as in `2 tools`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def say_code(code: str) -> None:
     """Prints Python, highlighted on a terminal."""
     if not sys.stdout.isatty():

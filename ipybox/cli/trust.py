@@ -9,7 +9,7 @@ from textwrap import fill
 import click
 
 from ipybox.cli.command import as_json, command, without_question
-from ipybox.cli.output import agreed, say, say_json
+from ipybox.cli.output import agreed, counted, say, say_json
 from ipybox.cli.parsing import Mistake
 from ipybox.codeact.library import MCPTOOLS
 from ipybox.sandbox.settings import PROFILES, SandboxSettings, parse_settings
@@ -61,11 +61,12 @@ def trust(
         return _revoke(store, files, servers, everything=not name)
     asked = files or [workspace / each for each in _KNOWN if not name and os.path.lexists(workspace / each)]
     reading = {each: record for each, record in servers.items() if record.offline and (name or record.undecided)}
-    if not asked and not reading:
+    for each in (servers.keys() - reading) if name else ():
+        say(f"MCP server {each}: nothing to trust, by its own word {servers[each].split}")
+    if not asked and not reading and not name:
         say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
-        return 0
     statuses = [_trust_file(store, each, profile, yes) for each in asked]
-    return max([*statuses, *(_trust_server(each, record, yes) for each, record in reading.items())])
+    return max([0, *statuses, *(_trust_server(each, record, yes) for each, record in reading.items())])
 
 
 def _show(store: TrustStore, servers: Mapping[str, Registration], *, as_json: bool) -> int:
@@ -104,7 +105,7 @@ def _revoke(store: TrustStore, files: Sequence[Path], servers: Mapping[str, Regi
 def _trust_server(name: str, record: Registration, yes: bool) -> int:
     unasked = record.offline
     if {*unasked} <= {*record.unasked}:
-        say(f"MCP server {name} is already trusted: {len(record.unasked)} tools run without asking")
+        say(f"MCP server {name} is already trusted: {_running(record)} without asking")
         return 0
     say(f"MCP server {name}, by its own word: {record.split}")
     away = [each for each in record.reading if each not in unasked]
@@ -113,9 +114,13 @@ def _trust_server(name: str, record: Registration, yes: bool) -> int:
     question = f"ipybox can't check this. Run the {len(unasked)} that only read without asking, where a policy asks?"
     if not yes and not agreed(question, "not trusted"):
         return 1
-    record.agree([*unasked, *record.unasked])
-    say(f"MCP server {name}: {len(unasked)} tools run without asking until they change")
+    record = record.agree([*unasked, *record.unasked])
+    say(f"MCP server {name}: {_running(record)} without asking until changed")
     return 0
+
+
+def _running(record: Registration) -> str:
+    return f"{counted(len(record.unasked), 'tool')} {'runs' if len(record.unasked) == 1 else 'run'}"
 
 
 def _say_lines(lines: Sequence[str], indent: str = "  ") -> None:

@@ -151,3 +151,19 @@ def test_a_person_chooses_among_the_listed_servers(workspace: Path, home: Path):
     assert " tools in mcptools/acme" in shown
     assert SECRET not in shown
     assert os.listdir(workspace / "mcptools/acme")
+
+
+def test_what_was_imported_is_followed_by_how_its_reading_tools_run_without_asking(
+    workspace: Path, home: Path, tmp_path: Path
+):
+    hints = {"readOnlyHint": True, "openWorldHint": False}
+    tool = {"name": "echo", "inputSchema": {"type": "object"}, "annotations": hints}
+    (tmp_path / "tools.json").write_text(json.dumps([tool]))
+    servers = {"acme": scripted("--tools", str(tmp_path / "tools.json")), "ipybox": {"command": "ipybox"}}
+    write(home / ".cursor/mcp.json", servers)
+    assert "ipybox" not in imported(workspace)[1]
+
+    _, shown, _ = imported(workspace, "acme")
+
+    assert "acme: 1 tool in mcptools/acme\n" in shown
+    assert "  1 only reads: `ipybox trust acme` lets it run without asking under `--approve writes`\n" in shown

@@ -58,12 +58,23 @@ def test_agreement_covers_the_tools_that_only_read_and_is_listed_and_revoked(
     assert trust(workspace, Path("github")) == 0
     assert trust(workspace, listed=True) == 0
     told = capsys.readouterr().out
-    assert "MCP server github is already trusted: 1 tools run without asking" in told
+    assert "MCP server github is already trusted: 1 tool runs without asking" in told
     assert "MCP server github runs without asking: search" in told
 
     assert trust(workspace, Path("github"), revoked=True) == 0
     assert unasked(record) == []
     assert Registration.read(record).undecided
+
+
+def test_a_server_none_of_whose_tools_only_read_is_named(
+    workspace: Path, record: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(TOOLS, "search", PinnedTool("d"))
+    register(workspace)
+    assert trust(workspace, Path("github")) == 0
+    assert capsys.readouterr().out == (
+        "MCP server github: nothing to trust, by its own word 1 of 3 tools only read, 1 of them reaches the internet\n"
+    )
 
 
 def test_files_and_servers_are_trusted_apart(workspace: Path, record: Path, file: Path):
