@@ -82,13 +82,14 @@ async def _beat(writer: asyncio.StreamWriter, request: str) -> None:
         await asyncio.sleep(_SEARCH_INTERVAL)
 
 
-async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None) -> int:
+async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None, quiet: bool = False) -> int:
     """Decides on the call with this id, in whichever server; raises a Failure with the reason if that has no effect."""
     problem = f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended"
     for server in running_servers(workspace).values():
         async for answer in _messages(server, decide=call_id, accept=accept, reason=reason):
             if "done" in answer:
-                say(answer["done"])
+                if not quiet:
+                    say(answer["done"])
                 return 0
             if not answer["error"].startswith("no "):
                 problem = answer["error"]
@@ -133,7 +134,10 @@ class _Terminal:
             if "watching" in message:
                 tell(f"watching the MCP server in {printable(message['watching'])}")
             elif "ended" in message:
-                say(f"{message['ended'][:MIN_ID]}  {message['state']}", dim=True)
+                if self._as_json:
+                    print(json.dumps(message), flush=True)
+                else:
+                    say(f"{message['ended'][:MIN_ID]}  {message['state']}", dim=True)
             else:
                 self._show(message)
                 if self._notify:
@@ -173,6 +177,6 @@ class _Terminal:
 
     async def _decide(self, call_id: str, *, accept: bool, reason: str | None) -> None:
         try:
-            await decide(self._workspace, call_id, accept=accept, reason=reason)
+            await decide(self._workspace, call_id, accept=accept, reason=reason, quiet=True)  # `_watch` shows it
         except Failure as exc:
             tell(exc)

@@ -259,3 +259,14 @@ else:
     print("reached")
 """
         assert await output(client, code) == ("refused" if mode.sandbox else "reached")
+
+
+async def test_what_is_watched_as_json_is_nothing_but_json(tmp_path: Path):
+    async with serving(tmp_path) as client, approvals("--watch", "--json") as watching, asyncio.TaskGroup() as tasks:
+        await watching.until("watching the MCP server in ")
+        cell = tasks.create_task(run(client))
+        call = json.loads((await watching.until(r'(?m)^(\{"id": .*)\n'))[1])
+        await printed("accept", call["id"])
+        ended = json.loads((await watching.until(r'(?m)^(\{"ended": .*)\n'))[1])
+        assert (ended["ended"], ended["state"]) == (call["id"], "accepted")
+        assert "hello" in await cell
