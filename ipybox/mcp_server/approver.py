@@ -245,4 +245,7 @@ _UNANSWERED = "the user didn't answer the question before it expired"
 _DISMISSED = "the question was dismissed without an answer"
 
 #: Text for the agent, between the reason why no person was asked and the name of the user's option.
-_TELL = ", so no person was asked. Tell the user: only they can change what needs approval, with "
+_TELL = (
+    ", so no person was asked. Tell the user: only they can answer, with `ipybox approvals --watch` in a terminal, or "
+    "change what needs approval, with "
+)

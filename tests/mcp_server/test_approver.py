@@ -323,8 +323,9 @@ async def test_client_that_can_not_ask_its_user_is_told_what_to_do(workspace: Pa
     async with client_of(workspace, user=None, era="auto") as client:
         said = await run(client, CALL)
     assert (
-        "rejected: this client can't ask its user (it doesn't support form elicitation), so no person was asked" in said
-    )
+        "rejected: this client can't ask its user (it doesn't support form elicitation), so no person was asked. Tell "
+        "the user: only they can answer, with `ipybox approvals --watch` in a terminal, or change what needs approval"
+    ) in said
 
 
 async def test_time_of_a_cell_stands_still_while_its_user_is_asked(workspace: Path, era: Era):
