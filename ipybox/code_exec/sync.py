@@ -304,6 +304,9 @@ class StreamedRequest:
         self.request = request
         self._portal = portal
 
+    def __str__(self) -> str:
+        return str(self.request)
+
     def accept(self) -> bool:
         """Lets the tool run, and returns whether the decision counts, as `ApprovalRequest.accept`."""
         return self._portal.call(self.request.accept)

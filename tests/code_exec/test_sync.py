@@ -558,6 +558,7 @@ def test_stream_yields_requests_and_errors(executor: Executor):
     for decision in (True, False):
         for item in executor.stream(code, WAIT, requests=True, raise_errors=False):
             if isinstance(item, StreamedRequest):
+                assert str(item) == str(item.request)
                 seen.append(item.request.tool_name)
                 assert item.accept() if decision else item.reject("not today")
                 assert not item.accept()
