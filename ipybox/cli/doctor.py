@@ -116,7 +116,7 @@ def _show(found: dict[Mode, list[Finding]], asked: set[Mode]) -> None:
         if mode != "other":
             problems = [f"{mode} mode: " + ("can't work" if problems else _WORKS[mode]), *problems]
         elif problems:
-            problems = ["also missing:", *problems]
+            problems = ["other problems:", *problems]
         for line in problems:
             say(line, fg="red" if mode in asked and not _works(findings) else None)
 

@@ -50,7 +50,7 @@ def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest
     assert "plain mode: works (a kernel ran a cell)\n" in output
     assert "sandbox mode: can't work\n  srt is not on PATH: install it with `npm install -g " in output
     assert "docker mode: can't work\n  docker is not on PATH: install " in output
-    assert "also missing:\n  uv is not on PATH: install it with `pip install uv`" in output
+    assert "other problems:\n  uv is not on PATH: install it with `pip install uv`" in output
 
 
 @pytest.mark.sandbox
