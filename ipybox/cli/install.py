@@ -61,7 +61,7 @@ _CLINE = """calls end after 60 s unless you add "timeout": 700 to ipybox's entry
 _QWEN = """pictures reach the model only with {"model": {"generationConfig": {"modalities": {"image": true}}}}"""
 
 CLIENTS = {
-    "claude-code": Client(FORMS, "claude mcp add ipybox --"),
+    "claude-code": Client(FORMS, "claude mcp add --scope user ipybox --"),
     "codex": Client(FORMS, "codex mcp add ipybox --", advice=_CODEX),
     "copilot": Client(FORMS, "copilot mcp add ipybox --"),
     "gemini": Client(NO_FORMS, "gemini mcp add --scope user ipybox"),
