@@ -44,16 +44,6 @@ def test_demo_compares_tokens_and_shows_an_approval_a_denial_and_a_plot(tmp_path
     assert not (tmp_path / ".bashrc").exists()
 
 
-@pytest.mark.kernel
-@pytest.mark.slow
-def test_demo_skips_the_sandbox_if_srt_is_missing(tmp_path: Path):
-    done = run_demo(tmp_path / "demo")
-
-    assert done.returncode == 0, done.stderr
-    assert "srt is not on PATH: install it with" in done.stdout
-    assert (tmp_path / "demo" / "mcptools" / "git").is_dir()
-
-
 #: Runs the demo as if the extra were not installed.
 WITHOUT_EXTRA = """
 from ipybox import demo
@@ -65,12 +55,14 @@ main()
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_demo_gets_what_it_needs_from_the_index_if_the_extra_is_not_installed(tmp_path: Path):
+def test_demo_runs_without_srt_and_gets_what_it_needs_from_the_index_without_the_extra(tmp_path: Path):
     workspace = tmp_path / "demo"
     command = (sys.executable, "-c", WITHOUT_EXTRA, "demo", "--workspace", str(workspace))
     done = run(workspace, PROGRAMS, *command)
 
     assert done.returncode == 0, done.stderr
+    assert "srt is not on PATH: install it with" in done.stdout
+    assert (workspace / "mcptools" / "git").is_dir()
     assert "matplotlib" in done.stdout.partition("5. Variables persist")[2].partition("import")[0]
     assert len([*(workspace / "images").glob("*.png")]) == 1
 

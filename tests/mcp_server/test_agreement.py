@@ -138,29 +138,32 @@ async def test_a_tool_whose_change_the_running_server_announces_asks(workspace: 
         assert user.answers == []
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        pytest.param([chosen(THE_ONE)], [True, False, False], id="those-that-read"),
-        pytest.param([chosen("none")], [False] * 3, id="none"),
-        pytest.param([chosen("choose"), named("e*, pid")], [True, True, True], id="chosen"),
-        pytest.param([chosen("choose"), named("ech")], [False] * 3, id="chosen-by-a-name-of-nothing"),
-        pytest.param([chosen("choose"), named("")], [False] * 3, id="chosen-nothing"),
-        pytest.param([chosen("choose"), DECLINE], [None] * 3, id="chosen-not"),
-        pytest.param([DECLINE], [None] * 3, id="declined"),
-        pytest.param([ElicitResult(action="cancel")], [None] * 3, id="dismissed"),
-        pytest.param([ElicitResult(action="accept", content={})], [None] * 3, id="accepted-empty"),
-        pytest.param([chosen("the 2 that only read")], [None] * 3, id="a-choice-that-was-not-offered"),
-        pytest.param([named("*")], [None] * 3, id="the-second-form-first"),
-    ],
-)
-async def test_only_a_choice_agrees(
-    workspace: Path, server: Server, era: Era, answers: list[ElicitResult], expected: list[bool | None]
-):
-    user = User(*answers)
+#: Answers to the forms of a registration, and which of three tools run without asking afterwards.
+ANSWERS: dict[str, tuple[list[ElicitResult], list[bool | None]]] = {
+    "those that read": ([chosen(THE_ONE)], [True, False, False]),
+    "none": ([chosen("none")], [False] * 3),
+    "chosen": ([chosen("choose"), named("e*, pid")], [True, True, True]),
+    "chosen by a name of nothing": ([chosen("choose"), named("ech")], [False] * 3),
+    "chosen nothing": ([chosen("choose"), named("")], [False] * 3),
+    "chosen not": ([chosen("choose"), DECLINE], [None] * 3),
+    "declined": ([DECLINE], [None] * 3),
+    "dismissed": ([ElicitResult(action="cancel")], [None] * 3),
+    "accepted empty": ([ElicitResult(action="accept", content={})], [None] * 3),
+    "a choice that was not offered": ([chosen("the 2 that only read")], [None] * 3),
+    "the second form first": ([named("*")], [None] * 3),
+}
+
+
+async def test_only_a_choice_agrees(workspace: Path, server: Server, era: Era):
+    user = User()
+    found: dict[str, tuple[list[ElicitResult], list[bool | None]]] = {}
     async with serving(workspace, user, era) as client:
-        await server.register(client)
-    assert (user.answers, [*unasked(workspace).values()]) == ([], expected)
+        for name, (answers, _) in ANSWERS.items():
+            record_file(workspace.resolve() / PLACE).unlink(missing_ok=True)
+            user.answers = [*answers]
+            await server.register(client)
+            found[name] = (user.answers, [*unasked(workspace).values()])
+    assert found == {name: ([], expected) for name, (_, expected) in ANSWERS.items()}
 
 
 async def test_a_client_that_answers_at_once_agrees_to_nothing(
