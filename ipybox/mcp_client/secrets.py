@@ -4,12 +4,15 @@ Parameters are written into the generated package, which code can read, and appe
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, count, pairwise
+from functools import partial
+from itertools import count, pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from ipybox.audit.records import MAX_NAME
 from ipybox.audit.redaction import has_known_form, is_secret, is_secret_name, looks_secret
 from ipybox.mcp_client.params import RemoteParams, StdioParams
 from ipybox.support.placeholders import map_literals, variable_name, variables
@@ -102,6 +105,7 @@ def hide_literals(server_name: str, server_params: dict[str, Any]) -> tuple[dict
     All values of variables, headers and a URL's query count, except usual settings; of arguments and the rest of the
     URL, what `literal_secrets` recognizes.
     """
+    server_name = server_name[:MAX_NAME]  # a part of each placeholder
     hiding = _Hiding(server_name, {*variables(server_params)})
     hidden = {**server_params}
     for key, prefix in (("env", ""), ("headers", f"{server_name}_")):
@@ -120,6 +124,7 @@ class _Hiding:
     def __init__(self, server_name: str, taken: set[str]):
         self._server_name = server_name
         self._taken = taken
+        self._numbers = defaultdict[str, Iterator[int]](partial(count, 2))
         #: The hidden values by the names of their placeholders.
         self.values: dict[str, str] = {}
 
@@ -164,8 +169,9 @@ class _Hiding:
 
     def _named(self, name: str, value: str) -> str:
         """Returns a variable name for a value: `name` as far as it is valid and not taken."""
-        name = variable_name(name)
-        name = next(each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in self._taken)
+        name = first = variable_name(name)
+        while name in self._taken:
+            name = f"{first}_{next(self._numbers[first])}"
         self._taken.add(name)
         self.values[name] = value
         return name

@@ -181,6 +181,13 @@ def repositories(size: int, root: Path) -> Path:
     return root
 
 
+def environments(size: int, root: Path) -> Path:
+    """Makes a configuration of servers that all have the same large environment."""
+    file(".env")(b"".join(b"A%d=b\n" % number for number in range(size // 10)), root)
+    servers = (f"[mcp_servers.a{number}]\ncommand='x'\nenvFile='.env'\n" for number in range(size // 50))
+    return file(".codex/config.toml")("".join(servers).encode(), root)
+
+
 def scanned(root: Path) -> None:
     """Searches a workspace as a start of a sandbox does, and all that it would read of it."""
     scan(root, ["**/.env*", "**/x*y*z"], [], [str(root)])
@@ -342,6 +349,13 @@ READERS: dict[str, Reader] = {
         lambda root: configured_servers(root, WritablePlaces(root)),
         (b"[mcp_servers.a]\n", b"a.", b"a=1\n", b'a="', b"'''", b"[", b"{", b"\n", b'command="${A:-"\n', b"$A"),
         file(".codex/config.toml"),
+        inputs={
+            "query": lambda size, _: b"[mcp_servers.a]\nurl='https://a.b/?" + b"a=1&" * (size // 4) + b"'",
+            "long name": lambda size, _: (
+                b"[mcp_servers.%s]\nurl='https://a.b/?" % (b"a" * (size // 2)) + b"a=1&" * (size // 8) + b"'"
+            ),
+            "environments": environments,
+        },
         largest=1 << 15,
     ),
     "JSON with comments": Reader(

@@ -27,6 +27,9 @@ from ipybox.workspace.writable import WritablePlaces
 #: Maximum bytes of a user's file; Claude Code's also contains its history.
 MAX_USER_FILE = 64 << 20
 
+#: Maximum bytes of an untrusted configuration and all `envFile`s of its servers.
+MAX_UNTRUSTED = 256 << 10
+
 #: Maximum dots in a line of TOML: dotted keys take Python quadratic time.
 MAX_DOTS = 200
 
@@ -122,7 +125,7 @@ def find_server(servers: Sequence[ConfiguredServer], name: str) -> ConfiguredSer
     return first
 
 
-@dataclass(frozen=True)
+@dataclass
 class _ConfigReader:
     """Reads the servers in one file."""
 
@@ -130,6 +133,8 @@ class _ConfigReader:
     _file: Path
     _workspace: Path
     _is_untrusted: bool
+    #: Bytes of untrusted files so far.
+    _untrusted: int = 0
 
     def servers(self, scope: Scope) -> Iterator[ConfiguredServer]:
         data = self._read(self._file, is_untrusted=self._is_untrusted)
@@ -218,7 +223,11 @@ class _ConfigReader:
 
     def _read(self, path: Path, *, is_untrusted: bool) -> bytes:
         if is_untrusted:
-            return read_untrusted(path, self._workspace)
+            data = read_untrusted(path, self._workspace)
+            self._untrusted += len(data)
+            if self._untrusted > MAX_UNTRUSTED:
+                raise OSError(f"the files for all servers are larger than {MAX_UNTRUSTED} bytes")
+            return data
         if path.exists() and not path.is_file():
             raise OSError("not a regular file")
         with path.open("rb") as file:
