@@ -206,14 +206,15 @@ class ShownCall:
             pieces = [*(f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]), *shown]
         width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
         call = _wrapped(f"{self._head}{', '.join(cut_columns(piece, width) for piece in pieces)})", left)
-        listing, half = self._listing, MAX_LINES // 2
-        if (missing := len(listing) - MAX_LINES) > 0:
-            listing = [*listing[:half], f"  [... {missing} lines not shown ...]", *listing[-half:]]
+        listing, half = _lines(self._listing, MAX_LINES), MAX_LINES // 2
+        if (missing := self._listing.count("\n") - MAX_LINES) > 0:
+            last = self._listing.removesuffix("\n").rsplit("\n", half)[1:]
+            listing = [*listing[:half], f"  [... {missing} lines not shown ...]", *last]
         return [*notice, *call[:left], *(printable(_cut(line)) for line in listing)]  # unlike the file, without tabs
 
     def whole(self) -> str:
         """Returns all of the calls."""
-        return "\n".join([self._title, *self._listing, ""])
+        return f"{self._title}\n{self._listing}"
 
     def _pieces(self, most: int) -> list[str]:
         pieces = [f"{quoted_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
@@ -228,17 +229,21 @@ class ShownCall:
         return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
 
     @cached_property
-    def _listing(self) -> list[str]:
-        command = [] if self._command is None else _lines(self._redactor.known_tokens(self._command))
-        lines = [f"  {BAR}{printable(line)}" for line in command]
+    def _listing(self) -> str:
+        lines = [] if self._command is None else [self._barred(self._command)]
         for name, value in self._arguments.items():
             if isinstance(value, str) and "\n" in value:
-                text = printable(self._redactor.known_tokens(value), lines=True)
-                lines += [f"  {quoted_name(name)}:", *(f"  {BAR}{line}" for line in _lines(text))]
+                lines += [f"  {quoted_name(name)}:", self._barred(value)]
             else:
                 lines.append(f"  {quoted_name(name)}: {self._text(_dumped(value))}")
         lines += [f"  in {count:,} of the calls: {text}" for count, text in self._exceptions]
-        return [*lines, *(f"  {self._row(number)}" for number in range(len(self._rows)))]
+        lines += [f"  {self._row(number)}" for number in range(len(self._rows))]
+        return "\n".join([*lines, ""])
+
+    def _barred(self, text: str) -> str:
+        # Not as a list: each of millions of lines would take a hundred bytes.
+        text = printable(self._redactor.known_tokens(text), lines=True).removesuffix("\n")
+        return f"  {BAR}{text}".replace("\n", f"\n  {BAR}")
 
     @cached_property
     def _exceptions(self) -> list[tuple[int, str]]:

@@ -8,9 +8,6 @@ import logging
 import re
 from pathlib import PurePath
 
-_UNUSUAL = re.compile(r"[^ -~]")
-_UNUSUAL_IN_LINES = re.compile(r"[^ -~\n\t]")
-
 #: Characters that count as printable but show nothing: fillers and variation selectors, which can hide any text.
 #: https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point
 _INVISIBLE = re.compile(
@@ -18,22 +15,39 @@ _INVISIBLE = re.compile(
 )
 
 
+#: Maximum escapes that are kept; a text can contain a million different characters.
+_MAX_KEPT = 10_000
+
+
+class _Shown(dict[int, str]):
+    """What `str.translate` shows for each character, which takes it a twentieth of the time and memory of `re.sub`."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        shown = character if character.isprintable() and not _INVISIBLE.match(character) else escape(character)
+        if len(self) < _MAX_KEPT:
+            self[code] = shown
+        return shown
+
+
+_SHOWN, _SHOWN_IN_LINES = _Shown(), _Shown({ord("\n"): "\n", ord("\t"): "\t"})
+
+
 def printable(text: str | PurePath, *, lines: bool = False) -> str:
     """Returns the text with escapes for characters that are invisible or control a terminal; idempotent.
 
     `lines` keeps line breaks and tabs.
     """
-    return (_UNUSUAL_IN_LINES if lines else _UNUSUAL).sub(_shown, str(text))
+    text = str(text)
+    if text.isprintable() and (text.isascii() or not _INVISIBLE.search(text)):
+        return text
+    return text.translate(_SHOWN_IN_LINES if lines else _SHOWN)
 
 
 def escape(character: str) -> str:
     """Returns the JSON escape of a character."""
     data = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{data[start : start + 4]}" for start in range(0, len(data), 4))
-
-
-def _shown(found: re.Match[str]) -> str:
-    return found[0] if found[0].isprintable() and not _INVISIBLE.match(found[0]) else escape(found[0])
 
 
 class PrintableFormatter(logging.Formatter):
