@@ -17,7 +17,6 @@ from typing import Any, cast
 from ipybox.support.bounded_json import MAX_VALUES, exceeds_value_limit, loads
 from ipybox.support.errors import VariableError
 from ipybox.support.sizes import format_bytes
-from ipybox.support.value_text import SEND_TEXT, place_text, type_name
 
 #: Maximum bytes of the variables that one request or reply carries, all together.
 MAX_BYTES = 64 << 20
@@ -27,6 +26,12 @@ MAX_DEPTH = 100
 
 #: Python parses no longer int from text. https://docs.python.org/3/library/stdtypes.html#int-max-str-digits
 MAX_INT_DIGITS = sys.int_info.default_max_str_digits
+
+#: Where a value is: the name of the argument or variable, then the keys and indexes within it.
+Place = tuple[str | int, ...]
+
+#: What to do with bytes, which JSON can't represent.
+SEND_TEXT = "send text, such as value.decode() or base64.b64encode(value).decode()"
 
 JSON = "json"
 
@@ -52,6 +57,19 @@ class _UnfitError(Exception):
     def __init__(self, problem: str):
         self.problem = problem
         self.place: list[str | int] = []
+
+
+def place_text(place: Place) -> str:
+    """Returns a place as Python code would write it; it has at least a name."""
+    first, *rest = place
+    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in rest)
+    return f"{first}{''.join(steps)}"
+
+
+def type_name(value: Any) -> str:
+    """Returns the name of a value's type, with the module if it is not a built-in type."""
+    kind = cast("type[Any]", type(value))
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def check_name(name: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from ipybox.support.value_text import SEND_TEXT, Place, place_text, type_name
+from ipybox.support.variables import SEND_TEXT, Place, place_text, type_name
 
 T = TypeVar("T")
 
