@@ -118,23 +118,11 @@ class Executor:
         env: Mapping[str, str] | None = None,
         raise_errors: bool = True,
     ) -> CodeExecutionResult:
-        """Executes code and returns its result, as `CodeExecutor.execute`.
+        """Executes code and returns its result. Arguments and errors are those of `CodeExecutor.execute`.
 
-        Args:
-            code: The code of one cell.
-            timeout: As for `CodeExecutor.execute`.
-            approver: Decides on each tool call that no policy decides on: it returns True to accept the call, and False
-                or None to reject it. It runs in a thread of its own, so it may ask a person. By default, the
-                `approver` of the constructor. If it raises, the call fails with that reason. Its answer has no effect
-                after the request has expired.
-            variables: As for `CodeExecutor.execute`.
-            env: As for `CodeExecutor.execute`.
-            raise_errors: As for `CodeExecutor.execute`.
-
-        Raises:
-            RuntimeError: If the executor is not running.
-            TypeError: If the approver is an asynchronous function.
-            AuditError, CodeExecutionError, TimeoutError, ValueError, VariableError: As `CodeExecutor.execute`.
+        Only the `approver` differs: it is a function that returns True to accept a tool call, and False or None to
+        reject it. It runs in a thread of its own, so it may ask a person. If it raises, the call fails with that
+        reason. Its answer has no effect after the request has expired. An asynchronous function is a TypeError.
         """
         decide = None if approver is None else _decide_by(approver)
         execute = partial(
@@ -176,24 +164,14 @@ class Executor:
         raise_errors: bool = True,
         requests: bool = False,
     ) -> Generator["StreamedRequest | CodeExecutionChunk | CodeExecutionResult", None, None]:
-        """Executes code; yields its output as it arrives, and finally the result.
+        """Executes code; yields its output as it arrives, and finally the result. Other arguments are those of `run`.
 
-        Closing the generator interrupts the code. Nothing is yielded while the approver decides on a tool call.
-
-        Args:
-            code: The code of one cell.
-            timeout: As for `run`.
-            approver: As for `run`.
-            variables: As for `run`.
-            env: As for `run`.
-            raise_errors: As for `run`.
-            requests: Whether to yield each tool call that no policy decides on, instead of asking an approver. The call
-                waits for its decision.
+        Closing the generator interrupts the code. Nothing is yielded while the approver decides on a tool call. With
+        `requests`, each tool call that no policy decides on is yielded instead, and waits for its decision.
 
         Raises:
-            RuntimeError: If the executor is not running.
-            TypeError: If the approver is an asynchronous function, or one is passed with `requests`.
-            AuditError, CodeExecutionError, TimeoutError, ValueError, VariableError: As `CodeExecutor.stream`.
+            TypeError: If an approver is passed with `requests`.
+            AuditError, CodeExecutionError, RuntimeError, TimeoutError, TypeError, ValueError, VariableError: As `run`.
         """
         if requests and approver is not None:
             raise TypeError("pass either approver=... or requests=True")
