@@ -18,9 +18,8 @@ from ipybox.cli.output import say, say_json, tell
 from ipybox.cli.parsing import Failure, Mistake
 from ipybox.cli.running import run
 from ipybox.mcp_server.approval_desk import MIN_ID
-from ipybox.mcp_server.attach_socket import running_servers
+from ipybox.mcp_server.attach_socket import connect_private, running_servers
 from ipybox.support.printable import printable
-from ipybox.support.private_socket import connect_private
 
 #: Maximum bytes of a message: more than a call can have.
 _MAX_LINE = 512 << 20

@@ -17,8 +17,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from ipybox.mcp_server.attach_socket import running_servers, socket_path
-from ipybox.support.private_socket import bind_private
+from ipybox.mcp_server.attach_socket import bind_private, running_servers, socket_path
 from tests import servers
 from tests.cli.test_attach import Command
 from tests.conftest import Mode, both_modes

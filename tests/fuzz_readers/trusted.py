@@ -76,7 +76,6 @@ TRUSTED = {
     "support/child:StderrLines.open": KERNEL,
     "support/endpoint:read_answer": BOUNDED,
     "support/private_file": OWN,
-    "support/private_socket": OWN,
     "support/probe:_written": BOUNDED,
     "support/safe_directory": DIRECTORY,
     "support/scratch:_open_locked": OWN,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.support.private_socket import bind_private, connect_private
+from ipybox.mcp_server.attach_socket import bind_private, connect_private
 
 
 @pytest.mark.parametrize("length", [1, 150])
