@@ -5,6 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ipybox import ApprovalRequest, CodeExecutor
 from ipybox.cli.command import as_json, command
 from ipybox.cli.option_table import command_options
@@ -15,8 +17,11 @@ from ipybox.codeact.checker import Report
 from ipybox.support.errors import IpyboxError
 from ipybox.workspace.trust import TrustStore
 
-#: Prints the report as its last line.
-CELL = "from ipybox.codeact.checker import report\nprint(); print(report())"
+CELL = """
+from dataclasses import asdict
+from ipybox.codeact.checker import inspect
+report = asdict(inspect())
+"""
 
 #: Time limit for all imports together, in seconds.
 TIMEOUT = 120
@@ -34,9 +39,10 @@ async def _check(workspace: Path, options: dict[str, Any], *, as_json: bool) -> 
         # A module must not call tools when it is imported.
         async with CodeExecutor(working_dir=workspace, approver=ApprovalRequest.reject, **options) as executor:
             result = await executor.execute(CELL, timeout=TIMEOUT)
-        for notice in result.notices:
-            tell(notice)
-        report = Report.read(result.text or "")
+            for notice in result.notices:
+                tell(notice)
+            # The kernel ran workspace code, which may have changed it.
+            report = TypeAdapter(Report).validate_python(await executor.get("report", TIMEOUT))
     except (IpyboxError, OSError, ValueError) as exc:
         raise Failure(f"the check did not finish: {exc}") from exc
     problems = report.problems

@@ -1,12 +1,9 @@
 """`check()`: reports whether saved code actions and output parsers work, and if not, where and how to fix them."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-from pydantic import TypeAdapter, ValidationError
 
 from ipybox.codeact.imported import BrokenError, Problem, importing
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, Library
@@ -23,14 +20,6 @@ class Report:
 
     checked: dict[Literal["saved code action", "output parser"], int]
     problems: list[Problem]
-
-    @classmethod
-    def read(cls, text: str) -> "Report":
-        """Returns the report in the last line of a kernel's output; raises a ValueError if there is none."""
-        try:
-            return TypeAdapter(cls).validate_json(text.rpartition("\n")[2])
-        except ValidationError as exc:
-            raise ValueError("can't read its report") from exc
 
 
 def check(*, workspace: Path | str = ".") -> str:
@@ -51,11 +40,6 @@ def check(*, workspace: Path | str = ".") -> str:
     hidden = len(found.problems) - SHOWN
     more = [f"… and {hidden} more"] if hidden > 0 else []
     return printable("\n".join([*map(str, found.problems[:SHOWN]), *more]), lines=True)
-
-
-def report(workspace: Path | str = ".") -> str:
-    """Returns the result of `inspect` as one line of JSON, for `ipybox check`."""
-    return json.dumps(asdict(inspect(workspace)))
 
 
 def inspect(workspace: Path | str = ".") -> Report:

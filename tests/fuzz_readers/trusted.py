@@ -15,7 +15,6 @@ TRUSTED = {
     "cli/command:open_standard_streams": KERNEL,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
-    "codeact/checker:Report.read": "a report of the kernel of `ipybox check`, for the user who started it",
     "codeact/rules:_generated_problems": "files that `SourceReader` has limited",
     "codeact/suggestion": "source that ipybox has generated",
     "codeact/tool_info": "trees that `SourceReader` has limited",
