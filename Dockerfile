@@ -15,7 +15,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 FROM base AS requirements
 COPY pyproject.toml /
 RUN python -c "import tomllib; project = tomllib.load(open('/pyproject.toml', 'rb'))['project']; \
-        print(*project['dependencies'], *project['optional-dependencies']['parsers'], sep='\n')" \
+        print(*project['dependencies'], sep='\n')" \
         >/requirements.txt
 
 FROM base AS dependencies

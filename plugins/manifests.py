@@ -48,9 +48,6 @@ LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 #: client of ipybox speaks. IPython completes without jedi, which needs parso.
 UNUSED = {"debugpy", "jedi", "parso"}
 
-#: The extra that the plugins include.
-PLUGIN_EXTRA = "parsers"
-
 #: Markers for ipybox's platforms, with the oldest Python, which needs the most packages.
 LINUX = {"python_version": "3.11", "platform_system": "Linux", "sys_platform": "linux"}
 MACOS = {"python_version": "3.11", "platform_system": "Darwin", "sys_platform": "darwin"}
@@ -92,7 +89,7 @@ def requirements() -> str:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {canonicalize_name(line.partition("==")[0]): line for line in lines if "==" in line}
     wanted: dict[str, str] = {}
-    seen, pending = set[tuple[str, str]](), [("ipybox", ""), ("ipybox", PLUGIN_EXTRA)]
+    seen, pending = set[tuple[str, str]](), [("ipybox", "")]
     while pending:
         if (asked := pending.pop()) in seen:
             continue

@@ -1,16 +1,17 @@
 """`suggest_parser()`: writes a first output parser for a tool, inferred from the tool's results.
 
-Libraries infer the models. The results may be hostile, so nothing but models is written.
+The results may be hostile: of their text, models contain only letters, digits and underscores, and string literals.
 """
 
 import ast
 import json
+import keyword
+import re
 import symtable
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -21,16 +22,13 @@ from ipybox.codeact.tool_info import cut
 MAX_MODELS = 128 << 10
 SHOWN = 6000
 
-#: Modules that models may import, functions that fields may call, and names that models import.
-_MODULES = ("pydantic", "typing")
-_CALLS = ("Field",)
-_IMPORTED = ("BaseModel", "Field", "RootModel")
+#: Types of JSON's values, and other names that fields refer to.
+_KINDS = {str: "str", bool: "bool", int: "int", float: "float", type(None): "None"}
+_USED = {*_KINDS.values(), "list", "Any", "Field", *keyword.kwlist}
 
-#: The other syntax nodes that models may contain.
-_PLAIN = (
-    *(ast.alias, ast.Pass, ast.Name, ast.Load, ast.Store, ast.Constant, ast.keyword, ast.Tuple, ast.List),
-    *(ast.Subscript, ast.BinOp, ast.BitOr),
-)
+_IMPORTS = """from typing import Any
+
+from pydantic import BaseModel, Field"""
 
 _APPENDED = '''
 
@@ -59,7 +57,7 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     """Writes a first output parser for a tool, for you to rename and trim, and returns what it wrote.
 
     Appends `ParseResult` and `run_parsed` to the tool's module, and writes the parser to `mcpparse`. Run `check()`
-    afterwards, as after any change. Works only in a kernel, and needs ipybox with the extra `parsers`.
+    afterwards, as after any change. Works only in a kernel.
 
     Args:
         tool: Server and tool, such as `github.search_repositories`.
@@ -72,7 +70,6 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     Raises:
         LookupError: If there is no such tool.
         ValueError: If the tool has a parser, a sample can't be decoded, or no models can be inferred.
-        ImportError: If the extra `parsers` is not installed.
     """
     library = Library(workspace)
     found = _tool(library, tool)
@@ -80,7 +77,7 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
         raise ValueError("no samples: pass what the tool's run() returned")
     decoded = samples_of(samples)
     taken = symtable.symtable(found.module.text, found.module.path, "exec").get_identifiers()
-    models = _models(infer_models(decoded.values), taken)
+    models = infer_models(decoded.values, taken)
     root = library.workspace.root
     parser = root / f"{found.name.path(MCPPARSE)}.py"
     parser.parent.mkdir(parents=True, exist_ok=True)
@@ -93,39 +90,72 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     return f"{written}\n{cut(models, SHOWN)}"
 
 
-def infer_models(samples: Any) -> str:
-    """Returns the source of pydantic models for a list of JSON objects, of which `ParseResult` models each."""
+def infer_models(samples: Any, taken: Collection[str]) -> str:
+    """Returns the source of pydantic models for JSON objects, of which `ParseResult` models each, under free names."""
+    models = _Models(taken)
     try:
-        from datamodel_code_generator import InputFileType, PythonVersion, generate
-        from datamodel_code_generator.enums import DataModelType
-        from genson import SchemaBuilder  # pyright: ignore[reportMissingTypeStubs] it has no stubs
-    except ImportError as exc:
-        reason = "the packages for inferring models are not installed: install ipybox with the extra `parsers`"
-        raise ImportError(reason) from exc
-    builder: Any = SchemaBuilder()
-    try:
-        for sample in json.loads(json.dumps(samples, allow_nan=False)):
-            builder.add_object(sample)
+        models.add("ParseResult", json.loads(json.dumps(samples, allow_nan=False)))
     except RecursionError:
         raise ValueError("the samples are nested too deeply") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        models = generate(
-            json.dumps(builder.to_schema()),
-            input_file_type=InputFileType.JsonSchema,
-            output_model_type=DataModelType.PydanticV2BaseModel,
-            target_python_version=PythonVersion.PY_311,
-            class_name="ParseResult",
-            use_standard_collections=True,
-            use_union_operator=True,
-            disable_timestamp=True,
-            disable_future_imports=True,
-            custom_file_header=" ",
-            formatters=[],
-        )
-    if len(source := str(models)) > MAX_MODELS:
-        raise ValueError(f"the models have {len(source):,} characters; the limit is {MAX_MODELS:,}: trim the samples")
-    return source
+    return "\n\n\n".join([_IMPORTS, *models.sources.values()])
+
+
+class _Models:
+    """Models of objects. `sources` contains them by name, each after those that it refers to."""
+
+    def __init__(self, taken: Collection[str]):
+        self._names = {*taken, *_USED, "BaseModel", "ParseResult"}
+        self._room = MAX_MODELS
+        self.sources: dict[str, str] = {}
+
+    def add(self, name: str, objects: Sequence[dict[str, Any]]) -> str:
+        """Adds a model of these objects, and returns its name."""
+        values: dict[str, list[Any]] = {}
+        for each in objects:
+            for key, value in each.items():
+                values.setdefault(key, []).append(value)
+        kinds = {key: self._kind(key, found) for key, found in values.items()}
+        lines, used = [f"class {name}(BaseModel):"], {*dir(BaseModel), *_USED, *self.sources}
+        for key, kind in kinds.items():
+            field, alias = _free("_".join(_words(key)), used), f"alias={key!r}"
+            if len(values[key]) < len(objects):
+                kind = kind if kind.endswith("None") else f"{kind} | None"
+                default = " = None" if field == key else f" = Field(default=None, {alias})"
+            else:
+                default = "" if field == key else f" = Field({alias})"
+            lines.append(f"    {field}: {kind}{default}")
+            self._room -= len(lines[-1])
+            if self._room < 0:
+                raise ValueError(f"the models exceed the limit of {MAX_MODELS:,} characters: trim the samples")
+        self.sources[name] = "\n".join(lines if values else [*lines, "    pass"])
+        return name
+
+    def _kind(self, key: str, values: Sequence[Any]) -> str:
+        """Returns the type of a field's values, or of the items of its list."""
+        kinds = {_KINDS[type(value)] for value in values if type(value) in _KINDS}
+        kinds -= {"int"} if "float" in kinds else set()
+        if objects := [cast("dict[str, Any]", value) for value in values if isinstance(value, dict)]:
+            words = (word[:1].upper() + word[1:] for word in _words(key))
+            kinds.add(self.add(_free("".join(words), self._names), objects))
+        if lists := [cast("list[Any]", value) for value in values if isinstance(value, list)]:
+            kinds.add(f"list[{self._kind(f'{key} item', [item for each in lists for item in each])}]")
+        return " | ".join(sorted(kinds, key=lambda kind: (kind == "None", kind))) or "Any"
+
+
+def _words(key: str) -> list[str]:
+    """Returns the words of an identifier that resembles a key."""
+    words = re.findall("[A-Za-z0-9]+", key)
+    return words if words and words[0][0].isalpha() else ["field", *words]
+
+
+def _free(name: str, used: set[str]) -> str:
+    """Returns an unused name, with a number if needed, and adds it to those that are used."""
+    free, number = name, 1
+    while free in used:
+        number += 1
+        free = f"{name}_{number}"
+    used.add(free)
+    return free
 
 
 def _tool(library: Library, name: str) -> McpTool:
@@ -154,45 +184,6 @@ def _parser(tool: McpTool, samples: "Samples") -> str:
         returned=returned,
         expression=samples.expression,
     )
-
-
-def _models(source: str, taken: Collection[str]) -> str:
-    """Returns the models under unused names; raises a ValueError if they contain anything but fields."""
-    tree = ast.parse(source)
-    for node in tree.body:
-        if not all(map(_is_harmless, ast.walk(node))):
-            raise ValueError(f"the inferred code is not a model: line {node.lineno}: {ast.unparse(node)[:100]}")
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    renamed: dict[str, str] = {}
-    for name in classes:
-        new = name
-        while new in taken or new in _IMPORTED or (new != name and new in classes):
-            new += "Model"
-        renamed[name] = new
-    for name, model in classes.items():
-        model.name = renamed[name]
-        # Only in annotations: `Field` in values is pydantic's.
-        annotations = (field.annotation for field in model.body if isinstance(field, ast.AnnAssign))
-        for each in (each for annotation in annotations for each in ast.walk(annotation)):
-            if isinstance(each, ast.Name):
-                each.id = renamed.get(each.id, each.id)
-    # These imports may repeat the tool module's own, but don't change their meaning.
-    imports = [ast.unparse(node) for node in tree.body if node not in classes.values()]
-    return "\n\n\n".join(["\n".join(imports), *map(ast.unparse, classes.values())])
-
-
-def _is_harmless(node: ast.AST) -> bool:
-    match node:
-        case ast.ImportFrom(module=module):
-            return module in _MODULES
-        case ast.ClassDef(keywords=[], decorator_list=[]):
-            return True
-        case ast.AnnAssign(target=target):
-            return isinstance(target, ast.Name)
-        case ast.Call(func=function):
-            return isinstance(function, ast.Name) and function.id in _CALLS
-        case _:
-            return isinstance(node, _PLAIN)
 
 
 #: Field names that wrap a result that isn't an object, because a model needs an object.
