@@ -29,11 +29,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
-sys.path.insert(0, str(Path(__file__).absolute().parent.parent))
-
-from launch.wire import Lines, Message, copy, encoded, members, write
+if TYPE_CHECKING:
+    Message = dict[str, Any]
 
 #: The server's first responses; a test compares them with the server.
 STATIC = Path(__file__).absolute().with_name("server.json")
@@ -49,6 +48,17 @@ KEPT_ERRORS = 4096
 INITIALIZE, LIST_TOOLS, TOKEN = "ipybox-initialize", "ipybox-tools", "ipybox-set-up"
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603
+
+
+class Lines:
+    """Splits bytes into lines; `pending` is the beginning of an incomplete one."""
+
+    pending = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Returns the lines that these bytes complete."""
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        return lines
 
 
 class Held:
@@ -320,6 +330,34 @@ class Relay:
 
     def _send(self, message: Message) -> None:
         write(1, encoded(message))
+
+
+def members(value: object) -> Message:
+    """Returns a JSON value if it is an object, otherwise an empty object."""
+    return cast("Message", value) if isinstance(value, dict) else {}
+
+
+def encoded(message: Message) -> bytes:
+    """Returns a message as a line."""
+    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
+
+
+def write(fd: int, data: bytes) -> None:
+    """Writes all data."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def copy(source: int, target: IO[bytes], begin: bytes) -> None:
+    """Writes buffered data, then copies the source to the target, and closes the target at the end."""
+    try:
+        write(target.fileno(), begin)
+        while data := os.read(source, 1 << 16):
+            write(target.fileno(), data)
+    except OSError:  # the server is gone
+        pass
+    target.close()
 
 
 def main(arguments: list[str]) -> NoReturn:
