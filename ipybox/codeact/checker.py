@@ -52,9 +52,9 @@ def inspect(workspace: Path | str = ".") -> Report:
             found += _until_broken(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))
         for name in parsers:
             found += _until_broken(name.path(MCPPARSE) + ".py", parser_problems(library, name))
-        for tool in library.mcp_tools():
-            if tool.name not in parsers:
-                found += orphan_problems(tool)
+        for name, module in library.mcp_tools():
+            if name not in parsers:
+                found += orphan_problems(name, module)
     unreadable = (Problem(each.path, each.line, each.reason, "fix or remove it") for each in library.unreadable)
     problems = sorted({*found, *unreadable})
     return Report({"saved code action": len(gentools), "output parser": len(parsers)}, problems)

@@ -9,10 +9,9 @@ gentools/<category>/<tool>/    a saved code action: `__init__.py`, `api.py` and 
 import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from ipybox.codeact.source import DirectoryEntry, Function, SourceModule, SourceReader, UnreadableError, binding
+from ipybox.codeact.source import DirectoryEntry, Function, SourceModule, SourceReader, UnreadableError
 from ipybox.support.names import MCPTOOLS
 
 GENTOOLS = "gentools"
@@ -41,26 +40,6 @@ class Name:
         return f"{root}.{self}"
 
 
-@dataclass(frozen=True)
-class McpTool:
-    """A tool of an MCP server: its generated module, with any appended code."""
-
-    name: Name
-    module: SourceModule
-
-    @cached_property
-    def generated(self) -> int:
-        """The last line of the generated code, which ends with `run_async`."""
-        last = binding(self.module.tree, "run_async") or self.module.function("run")
-        return self.module.end if last is None else last.end_lineno or self.module.end
-
-    @cached_property
-    def run_parsed(self) -> Function | None:
-        """The function that returns a parsed result, or None."""
-        found = (self.module.function(name) for name in RUN_PARSED)
-        return next((function for function in found if function and function.lineno > self.generated), None)
-
-
 class Library:
     """Reads the code in a workspace, and records errors in `unreadable`."""
 
@@ -77,11 +56,11 @@ class Library:
                 if entry.is_dir and is_name(entry.name) and self.entries(f"{GENTOOLS}/{category}/{entry.name}"):
                     yield Name(category, entry.name)
 
-    def mcp_tools(self) -> Iterator[McpTool]:
+    def mcp_tools(self) -> Iterator[tuple[Name, SourceModule]]:
         """Yields the MCP servers' tools that have readable modules."""
         for name in self._modules(MCPTOOLS):
             if module := self.module(f"{name.path(MCPTOOLS)}.py"):
-                yield McpTool(name, module)
+                yield name, module
 
     def parsers(self) -> Iterator[Name]:
         """Yields the tools with a parser in `mcpparse`."""
@@ -125,3 +104,8 @@ class Library:
 def is_name(name: str) -> bool:
     """Returns whether a module with this name can be imported."""
     return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def run_parsed(module: SourceModule) -> Function | None:
+    """Returns the function of a tool's module that returns a parsed result, or None."""
+    return next((found for name in RUN_PARSED if (found := module.function(name))), None)

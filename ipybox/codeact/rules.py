@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel
 
 from ipybox.codeact.imported import Problem, forget, import_module_at, run_code
-from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, Library, McpTool, Name, is_name
+from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, Library, Name, is_name, run_parsed
 from ipybox.codeact.source import DirectoryEntry, SourceModule, UnreadableError
 
 #: The files of a saved code action.
@@ -121,7 +121,7 @@ def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
         yield Problem(parser_path, 1, f"tool {path} not found", remedy)
     if parser is None or module is None:
         return
-    if changed := next(_generated_problems(library, McpTool(name, module)), None):
+    if changed := next(_generated_problems(library, name, module), None):
         yield changed
         return
     forget()
@@ -170,25 +170,24 @@ def _parse_problems(library: Library, parser: SourceModule, parse: object, tool:
         yield _at(parser, "parse", f"`{_head(parse, hints)}` does not fit the tool", remedy)
 
 
-def orphan_problems(tool: McpTool) -> Iterator[Problem]:
+def orphan_problems(name: Name, module: SourceModule) -> Iterator[Problem]:
     """Yields a problem if a tool refers to a missing parser."""
-    if tool.run_parsed:
-        missing = f"{tool.name.path(MCPPARSE)}.py"
-        remedy = "write it, or remove `run_parsed` here"
-        yield Problem(tool.module.path, tool.run_parsed.lineno, f"its parser {missing} is missing", remedy)
+    if function := run_parsed(module):
+        missing = f"its parser {name.path(MCPPARSE)}.py is missing"
+        yield _at(module, function.name, missing, f"write it, or remove `{function.name}` here")
 
 
-def _generated_problems(library: Library, tool: McpTool) -> Iterator[Problem]:
+def _generated_problems(library: Library, name: Name, module: SourceModule) -> Iterator[Problem]:
     remedy = "register the server again: code below `run_async` is kept, and the current file is saved next to it"
     try:
-        manifest = json.loads(library.workspace.text(f"{MCPTOOLS}/{tool.name.category}/{MANIFEST}"))
-        record = manifest["modules"][tool.name.tool]
+        manifest = json.loads(library.workspace.text(f"{MCPTOOLS}/{name.category}/{MANIFEST}"))
+        record = manifest["modules"][name.tool]
         digest, length = record["source"], operator.index(record["length"])
     except (OSError, UnreadableError, ValueError, RecursionError, LookupError, TypeError):
-        yield _at(tool.module, None, f"{MANIFEST} next to it doesn't record what was generated", remedy)
+        yield _at(module, None, f"{MANIFEST} next to it doesn't record what was generated", remedy)
         return
-    if hashlib.sha256(tool.module.text.encode()[:length]).hexdigest() != digest:
-        yield _at(tool.module, None, "generated code in this module was changed", remedy)
+    if hashlib.sha256(module.text.encode()[:length]).hexdigest() != digest:
+        yield _at(module, None, "generated code in this module was changed", remedy)
 
 
 def _undescribed(module: SourceModule, function: Callable[..., Any], hints: _Hints) -> Iterator[Problem]:

@@ -99,11 +99,6 @@ class SourceModule:
         """Returns the top-level classes by name."""
         return {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
 
-    @property
-    def end(self) -> int:
-        """The number of the last line."""
-        return max(1, len(self.lines))
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class DirectoryEntry:

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library, McpTool
-from ipybox.codeact.tool_info import cut
+from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library
+from ipybox.codeact.tool_info import ToolInfo, cut, mcp_cards
 
 #: Maximum characters of models, and of those returned for the agent to read.
 MAX_MODELS = 128 << 10
@@ -158,23 +158,21 @@ def _free(name: str, used: set[str]) -> str:
     return free
 
 
-def _tool(library: Library, name: str) -> McpTool:
-    tools = list(library.mcp_tools())
+def _tool(library: Library, name: str) -> ToolInfo:
     wanted = name.removeprefix(f"{MCPTOOLS}.")
-    found = next((each for each in tools if str(each.name) == wanted), None)
+    found = next((each for each in mcp_cards(library) if str(each.name) == wanted), None)
     if found is None:
         raise LookupError(f"no tool {wanted} in {MCPTOOLS}: tools({wanted!r}) lists similar names")
     path = f"{found.name.path(MCPPARSE)}.py"
-    if found.run_parsed or library.module(path):
+    if found.parsed or library.module(path):
         raise ValueError(
             f"{wanted} already has a parser: fix {path}, or remove it and the code appended to {found.module.path}"
         )
     return found
 
 
-def _parser(tool: McpTool, samples: "Samples") -> str:
-    run = tool.module.function("run")
-    returned = ast.unparse(run.returns) if run and run.returns else "str"
+def _parser(tool: ToolInfo, samples: "Samples") -> str:
+    returned = ast.unparse(tool.run.returns) if tool.run.returns else "str"
     return _PARSER.format(
         imported=f"import {samples.module}\n\n" if samples.module else "",
         tools=MCPTOOLS,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library, McpTool, Name
+from ipybox.codeact.library import GENTOOLS, MCPTOOLS, Library, Name, run_parsed
 from ipybox.codeact.source import Function, SourceModule
 
 #: Maximum characters of a default value in a signature.
@@ -86,9 +86,9 @@ def gentool_cards(library: Library) -> Iterator[ToolInfo]:
 
 def mcp_cards(library: Library) -> Iterator[ToolInfo]:
     """Yields the MCP servers' tools."""
-    for tool in library.mcp_tools():
-        if run := tool.module.function("run"):
-            yield ToolInfo(MCPTOOLS, tool.name, tool.module, run, tuple(_fields(tool)), tool.run_parsed)
+    for name, module in library.mcp_tools():
+        if run := module.function("run"):
+            yield ToolInfo(MCPTOOLS, name, module, run, tuple(_fields(module)), run_parsed(module))
 
 
 def one_line(text: str) -> str:
@@ -131,15 +131,15 @@ def _default(module: SourceModule, value: ast.expr | None) -> str | None:
     return text if text is None or len(text) <= _LONGEST_DEFAULT else "…"
 
 
-def _fields(tool: McpTool) -> Iterator[Parameter]:
+def _fields(module: SourceModule) -> Iterator[Parameter]:
     """Yields the fields of `Params`, each with its documentation and permitted values."""
-    params, choices = tool.module.classes().get("Params"), _choices(tool.module)
+    params, choices = module.classes().get("Params"), _choices(module)
     body, room = params.body if params else [], MAX_VALUES
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
             case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
                 default = "…" if has_default(value) else None
-                said = tool.module.comment_after(statement) or text_of(following)
+                said = module.comment_after(statement) or text_of(following)
                 values = " ".join(_values(annotation, choices))[:room] if room else ""
                 room -= len(values)
                 yield Parameter(name, default, f"{said} {values}" if values else said)
