@@ -114,13 +114,14 @@ async def generate_mcp_sources(
         if imported.directory.exists():
             imported.keep_only(name, server_params)
         modules.server_name = name
-        advice: list[str] = []
+        remarks, modules.advice = modules.advice, []
         if name != server_name:
-            advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
-        advice += [secret.advice(name) for secret in secrets]
+            modules.advice.append(f"{server_name!r} is not a Python name: import and call the server as {name!r}")
+        for secret in secrets:
+            modules.advice.append(secret.advice(name))
         if isinstance(server, StdioParams) and (warning := risk(server, places)) is not None:
-            advice.append(warning)
-        modules.advice[:0] = advice
+            modules.advice.append(warning)
+        modules.advice += remarks
         record |= {"tools": list(modules.wire_names.values()), "new": modules.new}
         for change in ("added", "removed", "changed"):
             if names := getattr(modules, change):
@@ -159,7 +160,8 @@ async def _generate(
             modules.definition_chars = len(json.dumps(definitions, ensure_ascii=False, separators=(",", ":")))
     except (MCPServerError, MissingVariableError) as exc:
         raise type(exc)(f"MCP server {place.name!r}: {exc}") from exc
-    modules.advice += _bounded(tools.remarks)
+    if tools.remarks:
+        modules.advice += _bounded(tools.remarks)
     return modules
 
 

@@ -181,10 +181,27 @@ class MCPClient:
 
     async def _list_tools(self, client: Client, connection: ClientConnection) -> ToolList:
         tools = ToolList()
+        cursor: str | None = None
+        cursors: set[str] = set()
         connection.message_limit.listed = 0, 0
         try:
             with connection.limits.limit(self._connect_timeout):
-                await self._list_pages(client, connection, tools)
+                while len(cursors) < PAGE_LIMIT:
+                    page = await self._request(client.list_tools(cursor=cursor))
+                    tools.add(page)
+                    if len(tools) > MAX_TOOLS:
+                        break
+                    cursor = page.next_cursor
+                    if not cursor:
+                        return tools
+                    if cursor in cursors:
+                        tools.remarks.append(
+                            "the tool list may be incomplete: the server keeps returning the same page"
+                        )
+                        return tools
+                    cursors.add(cursor)
+            problem = f"tools/list returned more than {PAGE_LIMIT} pages, or {MAX_TOOLS:,} tools"
+            raise MCPServerError(connection.error_text(problem))
         except TimeoutError as exc:
             problem = f"no complete response to tools/list within {self._connect_timeout:g} s"
             raise MCPServerError(connection.error_text(problem)) from exc
@@ -194,25 +211,6 @@ class MCPClient:
         finally:
             connection.message_limit.listed = None
         return tools
-
-    async def _list_pages(self, client: Client, connection: ClientConnection, tools: ToolList) -> None:
-        cursor: str | None = None
-        cursors: set[str] = set()
-        for _ in range(PAGE_LIMIT):
-            page = await self._request(client.list_tools(cursor=cursor))
-            tools.add(page)
-            if len(tools) > MAX_TOOLS:
-                break
-            cursor = page.next_cursor
-            if not cursor:
-                return
-            if cursor in cursors:
-                tools.remarks.append("the tool list may be incomplete: the server keeps returning the same page")
-                return
-            cursors.add(cursor)
-        raise MCPServerError(
-            connection.error_text(f"tools/list returned more than {PAGE_LIMIT} pages, or {MAX_TOOLS:,} tools")
-        )
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> ToolResult:
         """Calls a tool and returns the server's result, `is_error` or not.

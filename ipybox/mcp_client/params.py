@@ -12,7 +12,7 @@ Pure, so that parameters can be checked before anything is started.
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import StringConstraints, TypeAdapter, ValidationError
@@ -100,11 +100,16 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
     if "mcpServers" in server_params:
         raise ValueError("server_params must describe a single server: pass one of the values in 'mcpServers'")
     if ("command" in server_params) == ("url" in server_params):
-        given = "not both" if "command" in server_params else f"but contain only {[str(key) for key in server_params]}"
-        raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {given}")
+        problem = (
+            "not both" if "command" in server_params else f"but contain only {[str(key) for key in server_params]}"
+        )
+        raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {problem}")
     kind = _kind(server_params)
     ignored = (*_IGNORED_KEYS, "type", "transport")
-    given = {key: value for key, value in server_params.items() if value is not None and key not in ignored}
+    given = {**server_params}
+    for key, value in server_params.items():
+        if value is None or key in ignored:
+            del given[key]
     if "command" in server_params:
         if kind not in ("stdio", None):
             raise ValueError("server_params['type'] must be 'stdio' for a 'command'")
@@ -119,9 +124,12 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
     return replace(server, kind=_kind_of(server.url, kind))
 
 
-def _validated(described: TypeAdapter[_T], given: Any, known: Collection[str], place: str = "server_params") -> _T:
-    if unknown := [str(key) for key in given if key not in known]:
-        raise ValueError(f"{place} contain unknown keys {unknown}; valid keys are {list(known)}")
+def _validated(
+    described: TypeAdapter[_T], given: dict[str, Any], known: Collection[str], place: str = "server_params"
+) -> _T:
+    if unknown := given.keys() - known:
+        names = [*map(str, filter(unknown.__contains__, given))]
+        raise ValueError(f"{place} contain unknown keys {names}; valid keys are {list(known)}")
     try:
         return described.validate_python(given)
     except ValidationError as exc:
@@ -134,7 +142,7 @@ def _parse_oauth(given: Any) -> OAuthParams:
     place = "server_params['oauth']"
     if not isinstance(given, dict):
         raise ValueError(f"{place} must be a dict")
-    params = _validated(_OAUTH, given, [item.name for item in fields(OAuthParams)], place)
+    params = _validated(_OAUTH, cast("dict[str, Any]", given), [item.name for item in fields(OAuthParams)], place)
     if problem := _problem(params):
         raise ValueError(f"{place} {problem}")
     return params

@@ -63,7 +63,8 @@ def render_package(
         )
     files["__init__.py"] = _render_init(server_name, server_params, index, names, seal)
     hashes["__init__.py"] = sha256_hex(files["__init__.py"].encode())
-    files[MANIFEST] = Manifest(server=server_name, modules=records, files=hashes).text()
+    manifest = Manifest(server=server_name, modules=records, files=hashes).model_dump()
+    files[MANIFEST] = json.dumps(manifest, indent=1) + "\n"
     return files
 
 

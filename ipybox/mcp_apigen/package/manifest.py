@@ -61,10 +61,6 @@ class Manifest(BaseModel):
         except (ValueError, RecursionError):
             return None
 
-    def text(self) -> str:
-        """Returns the content of the file."""
-        return json.dumps(self.model_dump(), indent=1) + "\n"
-
     @property
     def generated(self) -> set[str]:
         """The names of all generated files."""
