@@ -261,7 +261,11 @@ def _frames(session: Session, shown: Terminal) -> Iterator[Frame]:
     for texts, key, seconds in session.steps:
         shown.until(*texts, timeout=SESSION_TIMEOUT)
         yield _frame(shown, seconds)
-        shown.type(key)
+        if key == ENTER:
+            # What is typed as soon as a form is shown may be lost.
+            shown.type_until_gone(key, texts[-1])
+        else:
+            shown.type(key)
     shown.until(f"✔ Allow: {session.allowed}", "❯ Accept")
     yield _frame(shown, 1.0)
     shown.type_until_gone(ENTER, "❯ Accept")

@@ -33,7 +33,7 @@ from ipybox.guest.template import fork_template
 from ipybox.guest.template_client import KernelTemplate
 forked = fork_template(os.environ, "")
 async def main():
-    adopt_orphans(asyncio.get_running_loop(), set)
+    adopt_orphans(asyncio.get_running_loop(), set())
     template = KernelTemplate(*forked)
     process = await template.fork(["python", "kernel"])
     shown = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\\0").split("\\0")

@@ -27,11 +27,11 @@ from ipybox.guest.descendants import adopt_orphans
 
 async def main():
     kernels = []
-    adopt_orphans(asyncio.get_running_loop(), lambda: [kernel.pid for kernel in kernels])
+    adopt_orphans(asyncio.get_running_loop(), kernels)
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         command = [sys.executable, "-S", "-c", json.loads(line)]
-        kernels.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
+        kernels.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True).pid)
 
 asyncio.run(main())
 """
