@@ -114,8 +114,7 @@ def _resource(content: Download) -> EmbeddedResource:
 
 def _report(done: TransferReport, encoding: Encoding) -> str:
     files = "" if encoding != "tar" else "1 file with " if done.files == 1 else f"{done.files} files with "
-    verb = "Replaced" if done.replaced else "Wrote"
-    return "\n".join(filter(None, [f"{verb} {printable(done.path)}: {files}{done.size} bytes.", _omitted_files(done)]))
+    return "\n".join(filter(None, [f"Wrote {printable(done.path)}: {files}{done.size} bytes.", _omitted_files(done)]))
 
 
 def _omitted_files(done: TransferReport) -> str:

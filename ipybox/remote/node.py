@@ -104,8 +104,7 @@ class NodeFiles:
             read, _ = await exchange.receive(protocol.Read)
             download = await asyncio.to_thread(self._transfer.download, read.path)
             omitted = [each[:MAX_OMITTED] for each in download.transferred.omitted]
-            executable = bool(download.executable)
-            content = protocol.Content(tar=download.is_directory, executable=executable, omitted=omitted)
+            content = protocol.Content(tar=download.is_directory, executable=download.executable, omitted=omitted)
             await exchange.send(content, download.data)
 
     def _put(self, put: protocol.Put, packed: bytes) -> None:

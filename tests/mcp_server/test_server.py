@@ -499,7 +499,7 @@ async def test_files_go_to_code_and_come_back(tmp_path: Path, mode: Mode):
             assert not done.is_error, text_of(done)
             assert path.read_bytes() == content.encode()
             assert text_of(await call(client, "download_file", path="in/data.json")) == content
-        assert text_of(done) == f"Replaced {path}: 3 bytes."
+        assert text_of(done) == f"Wrote {path}: 3 bytes."
 
         for content, sentence in (("", "The file is empty."), (" \n", "The file contains only whitespace.")):
             await call(client, "upload_file", path="in/blank.txt", content=content)

@@ -5,13 +5,13 @@ import mimetypes
 import stat
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from os.path import abspath
 from pathlib import Path
 from typing import Literal
 
-from ipybox.kernel_mgr.transfer.files import MAX_BYTES, Item, Refused, Transfer, open_file, walk, write_file, write_tree
+from ipybox.kernel_mgr.transfer.files import MAX_BYTES, Item, Refused, Transfer, open_item, walk, write_tree
 from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath, TransferRules, trusted_path
 from ipybox.kernel_mgr.transfer.tar import pack, unpack
 from ipybox.sandbox.settings import SandboxSettings
@@ -32,14 +32,12 @@ class TransferReport:
         path: The path in the workspace, or on the host after a download to the host.
         files: The number of files; `size` is the bytes of their content.
         omitted: Omitted files with the reason, as text: links and the like, and protected files.
-        replaced: Whether a single file has replaced another one.
     """
 
     path: Path
     files: int
     size: int
     omitted: tuple[str, ...] = ()
-    replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,13 @@ class Download:
     Attributes:
         data: The content of the file, or the tar of the directory.
         transferred: Its path and size.
-        executable: Whether the owner of the file can execute it; None to keep the mode of the file that it replaces.
+        executable: Whether the owner of the file can execute it.
     """
 
     data: bytes
     transferred: TransferReport
     is_directory: bool = False
-    executable: bool | None = False
+    executable: bool = False
 
     @property
     def mime_type(self) -> str:
@@ -116,9 +114,8 @@ class FileTransfer:
             OSError: If it can't be written there; the message says why.
             ValueError: If it is too large, or is not a valid tar.
         """
-        Transfer(self.max_bytes).check_size(len(content), path if kind == "file" else "the tar")
         place = self._writable(path)
-        return self._write(place, Download(content, TransferReport(place.path, 0, 0), kind == "tar", None))
+        return self._write(place, Download(content, TransferReport(place.path, 0, 0), kind == "tar"))
 
     def download(self, path: str | Path) -> Download:
         """Returns the content of a file, or a directory as tar.
@@ -188,10 +185,9 @@ class FileTransfer:
             if place.names:
                 parent = stack.enter_context(place.parent.open())
                 if not stat.S_ISDIR(parent.stat(name := place.names[-1]).st_mode):
-                    file, state = stack.enter_context(open_file(parent, name))
-                    transfer.check_size(state.st_size, place.path)
-                    data = b"".join(transfer.chunks(Item((name,), file)))
-                    return Download(data, _report(place.path, transfer), executable=bool(state.st_mode & stat.S_IXUSR))
+                    item = stack.enter_context(open_item(parent, (name,)))
+                    data = b"".join(transfer.chunks(item))
+                    return Download(data, _report(place.path, transfer), executable=item.executable)
             data = pack(walk(stack.enter_context(place.open()), transfer, refused), transfer)
             return Download(data, _report(place.path, transfer), is_directory=True)
 
@@ -208,23 +204,20 @@ class FileTransfer:
         self, opening: AbstractContextManager[Directory], path: Path, content: Download, refused: Refused
     ) -> tuple[TransferReport, Collection[str]]:
         """Writes content into a directory; returns a report, and the names that were written in `path`."""
-        transfer, replaced = Transfer(self.max_bytes), False
-        names: Collection[str] = [""]
+        transfer = Transfer(self.max_bytes)
         if content.is_directory:
             items = unpack(content.data, transfer, refused)  # before anything is created
-            with opening as directory:
-                names = write_tree(directory, items, transfer).keys()
         else:
-            item = Item((path.name,), io.BytesIO(content.data), content.executable)
-            with opening as directory:
-                replaced = write_file(directory, item, transfer)
-        report = _report(path, transfer, replaced)
-        return replace(report, omitted=(*content.transferred.omitted, *report.omitted)), names
+            items = [Item((path.name,), io.BytesIO(content.data), content.executable)]
+        with opening as directory:
+            names = write_tree(directory, items, transfer).keys()
+        report = _report(path, transfer, content.transferred.omitted)
+        return report, names if content.is_directory else [""]
 
 
 def _below(path: Path, denial: Callable[[Path], str | None]) -> Refused:
     return lambda names: denial(path.joinpath(*names))
 
 
-def _report(path: Path, transfer: Transfer, replaced: bool = False) -> TransferReport:
-    return TransferReport(path, transfer.files, transfer.size, transfer.omitted, replaced)
+def _report(path: Path, transfer: Transfer, omitted: tuple[str, ...] = ()) -> TransferReport:
+    return TransferReport(path, transfer.files, transfer.size, (*omitted, *transfer.omitted))

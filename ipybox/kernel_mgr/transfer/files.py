@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -45,12 +45,12 @@ class Item:
     Attributes:
         names: Its path relative to the root of the transfer.
         file: Its content, open until the next item; None for a directory.
-        executable: Whether its owner can execute it; None to keep the mode of the file that it replaces.
+        executable: Whether its owner can execute it.
     """
 
     names: tuple[str, ...]
     file: IO[bytes] | None = None
-    executable: bool | None = False
+    executable: bool = False
 
 
 @dataclass
@@ -79,18 +79,6 @@ class Transfer:
             self._omitted[names] = why
         else:
             self._more_omitted += 1
-
-    def check_size(self, size: int, path: str | Path) -> None:
-        """Checks that a single file is not too large.
-
-        Raises:
-            ValueError: If it is too large.
-        """
-        if size > self.max_bytes:
-            raise ValueError(
-                f"{printable(path)} is {_mebibytes(size)}, and the limit per transfer is {_mebibytes(self.max_bytes)}: "
-                "split it and transfer the parts"
-            )
 
     def count(self, path: Path, depth: int) -> None:
         """Counts a file or directory.
@@ -122,18 +110,14 @@ class Transfer:
 
 
 @contextmanager
-def open_file(directory: Directory, name: str) -> Generator[tuple[IO[bytes], os.stat_result]]:
-    """Opens a regular file, with its status.
+def open_item(parent: Directory, names: tuple[str, ...]) -> Generator[Item]:
+    """Opens a regular file in the directory that contains it.
 
     Raises:
-        PermissionError: If it is not a regular file.
+        OSError: If it is not a regular file, or can't be read.
     """
-    state = directory.stat(name)
-    if not stat.S_ISREG(state.st_mode):
-        path = printable(directory.path / name)
-        raise PermissionError(f"{path} is {kind(state)}: only files and directories can be transferred")
-    with directory.open_file(name) as file:
-        yield file, os.fstat(file.fileno())
+    with parent.open_file(names[-1]) as file:
+        yield Item(names, file, bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
 
 
 def walk(
@@ -160,11 +144,11 @@ def visit(
 
     `parent` is the directory that contains it, `names` its path relative to the root of the transfer.
     """
-    name, path = names[-1], parent.path / names[-1]
+    name = names[-1]
     if reason := refused(names):
         transfer.omit(names, reason)
         return
-    transfer.count(path, len(names))
+    transfer.count(parent.path / name, len(names))
     with ExitStack() as stack:
         try:
             state = parent.stat(name)
@@ -173,22 +157,20 @@ def visit(
             elif stat.S_ISREG(state.st_mode):
                 if skipped(names, state):
                     return
-                entered = stack.enter_context(open_file(parent, name))
+                entered = stack.enter_context(open_item(parent, names))
             else:
                 transfer.omit(names, kind(state))
                 return
         except FileNotFoundError:
             return  # removed since it was listed
-        except (PermissionError, NotADirectoryError):
+        except OSError:
             transfer.omit(names, "can't be read")
             return
         if isinstance(entered, Directory):
             yield Item(names)
             yield from walk(entered, transfer, refused, names, skipped)
         else:
-            file, state = entered
-            transfer.check_size(state.st_size, path)
-            yield Item(names, file, bool(state.st_mode & stat.S_IXUSR))
+            yield entered
 
 
 @contextmanager
@@ -207,9 +189,8 @@ def open_below(directory: Directory, names: tuple[str, ...], *, create: bool = F
 def open_items(directory: Directory, paths: Iterable[tuple[str, ...]]) -> Iterator[Item]:
     """Yields files below a directory by their paths, skipping those that can no longer be read."""
     for names in paths:
-        with suppress(OSError), open_below(directory, names[:-1]) as parent, open_file(parent, names[-1]) as opened:
-            file, state = opened
-            yield Item(names, file, bool(state.st_mode & stat.S_IXUSR))
+        with suppress(OSError), open_below(directory, names[:-1]) as parent, open_item(parent, names) as item:
+            yield item
 
 
 def remove_file(directory: Directory, names: tuple[str, ...]) -> None:
@@ -227,20 +208,6 @@ def remove_file(directory: Directory, names: tuple[str, ...]) -> None:
                     if parent.names() not in ([], [CACHE]):
                         return
                 outer.remove(names[depth - 1])
-
-
-def write_file(directory: Directory, item: Item, transfer: Transfer) -> bool:
-    """Writes a file atomically; returns whether it replaced another one.
-
-    Raises:
-        IsADirectoryError: If the path is a directory.
-    """
-    (name,) = item.names
-    there = _stat(directory, name)
-    if item.executable is None:
-        item = replace(item, executable=there is not None and bool(there.st_mode & stat.S_IXUSR))
-    write_tree(directory, [item], transfer)
-    return there is not None
 
 
 def write_tree(directory: Directory, items: Iterable[Item], transfer: Transfer) -> Tree:
@@ -277,8 +244,9 @@ def _stage(scratch: Directory, tree: Tree, item: Item, transfer: Transfer) -> No
 def _fits(directory: Directory, tree: Tree) -> None:
     """Checks that a whole tree can be moved into place."""
     for name, inner in tree.items():
-        found = _stat(directory, name)
-        if found is None:
+        try:
+            found = directory.stat(name)
+        except FileNotFoundError:
             continue
         path, is_directory = printable(directory.path / name), stat.S_ISDIR(found.st_mode)
         if inner is None and is_directory:
@@ -306,13 +274,6 @@ def _names(directory: Directory) -> list[str]:
     if len(names) > MAX_ITEMS:
         raise ValueError(f"{printable(directory.path)} contains more than {MAX_ITEMS} files, the limit per transfer")
     return names
-
-
-def _stat(directory: Directory, name: str) -> os.stat_result | None:
-    try:
-        return directory.stat(name)
-    except FileNotFoundError:
-        return None
 
 
 def _mebibytes(size: int) -> str:

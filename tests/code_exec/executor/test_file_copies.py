@@ -21,7 +21,7 @@ async def test_files_are_copied_to_the_code_and_back(executor: CodeExecutor, wor
     await text(executor, "open('uploaded/data/b.txt', 'w').write(open('uploaded/data/a.txt').read().upper())")
     assert (await executor.download_file("uploaded/data", tmp_path / "back")).files == 2
     assert (tmp_path / "back/b.txt").read_text() == "HELLO"
-    assert (await executor.download_file(workspace / "uploaded/data/b.txt", tmp_path / "back/a.txt")).replaced
+    assert (await executor.download_file(workspace / "uploaded/data/b.txt", tmp_path / "back/a.txt")).files == 1
     assert (tmp_path / "back/a.txt").read_text() == "HELLO"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-from ipybox.kernel_mgr.transfer.files import MAX_OMITTED, Item, Transfer, open_file, write_tree
+from ipybox.kernel_mgr.transfer.files import MAX_OMITTED, Item, Transfer, open_item, write_tree
 from ipybox.kernel_mgr.transfer.paths import AllowedDirectories
 from ipybox.support.safe_directory import Directory
 from tests.kernel_mgr.transfer.contents import members, tar, within
@@ -119,7 +119,7 @@ def test_what_takes_the_place_of_a_file_that_was_seen_is_not_opened(kind: str, r
         late = Late(directory.fd, directory.path)
 
         def read() -> None:
-            with open_file(late, "file"):
+            with open_item(late, ("file",)):
                 raise AssertionError("it was opened")
 
         with pytest.raises(OSError, match=f"{root}/file"):

@@ -8,7 +8,7 @@ from typing import IO, cast
 import pytest
 
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
-from ipybox.kernel_mgr.transfer.files import Item, Transfer, write_file
+from ipybox.kernel_mgr.transfer.files import Item, Transfer, write_tree
 from ipybox.kernel_mgr.transfer.paths import AllowedDirectories
 from tests.servers import WAIT
 from tests.support.test_safe_directory import names
@@ -17,19 +17,17 @@ from tests.support.test_safe_directory import names
 def test_file_arrives_with_the_directories_that_it_needs(workspace: FileTransfer, root: Path):
     done = workspace.upload("a/b/file", b"content")
 
-    assert (done.path, done.files, done.size, done.replaced) == (root / "a/b/file", 1, 7, False)
+    assert (done.path, done.files, done.size) == (root / "a/b/file", 1, 7)
     assert (root / "a/b/file").read_bytes() == b"content"
     assert names(root) == ["a", "a/b", "a/b/file"]
     assert (root / "a/b/file").stat().st_mode & 0o111 == 0
 
 
-def test_file_takes_the_place_of_another_one_and_can_be_executed_as_that(workspace: FileTransfer, root: Path):
-    (root / "script").write_text("old")
-    (root / "script").chmod(0o755)
+def test_file_takes_the_place_of_another_one(workspace: FileTransfer, root: Path):
+    (root / "file").write_text("old")
 
-    assert workspace.upload(root / "script", b"").replaced
-    assert (root / "script").read_bytes() == b""
-    assert (root / "script").stat().st_mode & 0o100
+    workspace.upload(root / "file", b"")
+    assert (root / "file").read_bytes() == b""
 
 
 @pytest.mark.parametrize("path", [".", "", "directory"])
@@ -73,7 +71,7 @@ def test_write_that_fails_changes_nothing(root: Path):
     (root / "file").write_text("old")
     directory = AllowedDirectories(root).locate(".")
     with directory.open() as opened, pytest.raises(OSError, match="Input/output error"):
-        write_file(opened, Item(("file",), cast(IO[bytes], Broken())), Transfer())
+        write_tree(opened, [Item(("file",), cast(IO[bytes], Broken()))], Transfer())
     assert names(root) == ["file"]
     assert (root / "file").read_text() == "old"
 

@@ -120,7 +120,7 @@ def test_what_the_sandbox_hides_from_code_is_not_to_be_had_by_a_transfer(root: P
     for path in ("hidden/file", "fixed/file", "settings.json"):
         with pytest.raises(PermissionError, match="can't be uploaded"):
             workspace.upload(path, b"")
-    assert workspace.upload("open/file", b"").replaced
+    assert workspace.upload("open/file", b"").files == 1
 
 
 def test_allowed_directory_counts_as_named_in_the_settings(
