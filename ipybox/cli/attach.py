@@ -8,7 +8,7 @@ from ipybox.cli.command import command
 from ipybox.cli.output import say
 from ipybox.cli.running import run
 from ipybox.kernel_mgr.attach.client_messages import instructions
-from ipybox.mcp_server.attach_socket import find_server, joined
+from ipybox.mcp_server.attach_socket import AttachError, find_server, join
 
 
 @command("attach", "SESSION is the session's name. It defaults to `default`.")
@@ -20,6 +20,12 @@ def attach(workspace: Path, session: str, server: int | None) -> int:
 
 
 async def _attach(server: Path, session: str) -> None:
-    async with joined(server, session) as (url, token, end_reason):
-        say(f"Your programs can use the kernel until you press Ctrl-C:\n\n{instructions(url, token)}")
-        say(f"The session is no longer available: {await end_reason}")
+    ended = "the MCP server has exited"
+    async for answer in join(server, session):
+        if "error" in answer:
+            raise AttachError(answer["error"])
+        if "url" in answer:
+            how = instructions(answer["url"], answer["token"])
+            say(f"Your programs can use the kernel until you press Ctrl-C:\n\n{how}")
+        ended = answer.get("ended", ended)
+    say(f"The session is no longer available: {ended}")

@@ -11,8 +11,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -23,8 +23,6 @@ from ipybox.support.state import state_dir, workspace_state_dir
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
-
-EXITED = "the MCP server has exited"
 
 #: Time limit for the request to arrive, in seconds.
 REQUEST_TIMEOUT = 10.0
@@ -66,35 +64,20 @@ def find_server(workspace: Path, pid: int | None) -> Path:
     return running[chosen]
 
 
-@asynccontextmanager
-async def joined(path: Path, session: str) -> AsyncGenerator[tuple[str, str, Awaitable[str]]]:
-    """Joins a session; yields its relay's URL and token, and an awaitable for why the session ended.
-
-    Raises an AttachError if the session can't be joined.
-    """
+async def join(path: Path, session: str) -> AsyncGenerator[dict[str, str]]:
+    """Joins a session; yields its relay's `url` and `token`, then why it `ended`; or the `error` that prevents it."""
     try:
         reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
     except OSError as exc:
         raise AttachError(f"the MCP server does not respond: {exc}") from exc
     try:
         await send(writer, session=session)
-        answer = await _line(reader)
-        if "url" not in answer:
-            raise AttachError(answer.get("error", EXITED))
-        yield answer["url"], answer["token"], _end_reason(reader)
+        while line := await reader.readline():
+            yield json.loads(line)
+    except OSError:
+        pass  # it was killed
     finally:
         writer.close()
-
-
-async def _end_reason(reader: asyncio.StreamReader) -> str:
-    return (await _line(reader)).get("ended", EXITED)
-
-
-async def _line(reader: asyncio.StreamReader) -> dict[str, str]:
-    try:
-        return json.loads(await reader.readline() or b"{}")
-    except (OSError, ValueError):
-        return {}
 
 
 def _listens(path: Path) -> bool:

@@ -24,7 +24,7 @@ from ipybox.codeact.source import SourceReader, UnreadableError
 from ipybox.codeact.suggestion import samples_of
 from ipybox.docker.refusal import request_id
 from ipybox.kernel_mgr import messages as kernel_messages
-from ipybox.kernel_mgr.attach.client_messages import decode_frame, encode_frame, shown_content
+from ipybox.kernel_mgr.attach.client_messages import encode_frame, request_for_kernel, shown_content
 from ipybox.kernel_mgr.display_forms import display_of, plain, split_unfinished, text_of
 from ipybox.kernel_mgr.packages.distributions import Installed, find
 from ipybox.kernel_mgr.packages.store import _files_of  # pyright: ignore[reportPrivateUsage]
@@ -721,7 +721,7 @@ READERS: dict[str, Reader] = {
         errors=(*Reader.errors, InvalidMessageError),
     ),
     "frame of a joined client": Reader(
-        ["kernel_mgr/attach/client_messages"], lambda data: decode_frame(data.decode(errors="replace")), JSON
+        ["kernel_mgr/attach/client_messages"], lambda data: request_for_kernel(data.decode(errors="replace")), JSON
     ),
 }
 

@@ -10,15 +10,21 @@ https://jupyter-server.readthedocs.io/en/latest/developers/rest-api.html
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, cast
 
+from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object
 from ipybox.kernel_mgr.messages import Message
 
-_CHANNELS = ("shell", "control", "stdin")
+_CHANNELS = ("shell", "control")
+
+#: Requests that clients may send to the kernel. The others control the debugger, which opens a port, or end the kernel.
+_REQUESTS = (
+    *("comm_close", "comm_info_request", "comm_msg", "comm_open", "complete_request", "execute_request"),
+    *("history_request", "inspect_request", "interrupt_request", "is_complete_request", "kernel_info_request"),
+)
 
 _HEADER = ("msg_id", "msg_type", "session", "username", "date", "version", "subshell_id")
 
@@ -70,10 +76,6 @@ def models(kernel_id: str, name: str) -> dict[tuple[str, str], object]:
     """
     started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     activity: dict[str, Any] = {"last_activity": started, "connections": 1}
-    identity = {
-        **dict.fromkeys(("username", "name", "display_name", "initials"), "ipybox"),
-        **dict.fromkeys(("avatar_url", "color")),
-    }
     spec: dict[str, Any] = {
         "argv": [],
         "env": {},
@@ -90,7 +92,6 @@ def models(kernel_id: str, name: str) -> dict[tuple[str, str], object]:
     return {
         ("GET", "/api"): {"version": version("jupyter_server")},
         ("GET", "/api/status"): {"started": started, "kernels": 1, **activity},
-        ("GET", "/api/me"): {"identity": identity, "permissions": {}},
         ("GET", "/api/kernelspecs"): {"default": "python3", "kernelspecs": {"python3": specification}},
         ("GET", "/api/kernelspecs/python3"): specification,
         ("GET", "/api/kernels"): [kernel],
@@ -115,23 +116,11 @@ def instructions(url: str, token: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class ClientMessage:
-    """A client's message: a request or a reply."""
-
-    id: str
-    type: str
-    channel: str
-    header: dict[str, Any]
-    parent_header: dict[str, Any]
-    content: dict[str, Any]
-
-
-def decode_frame(text: str) -> ClientMessage:
-    """Returns the client's message in a WebSocket frame.
+def request_for_kernel(text: str) -> tuple[str, str, bytes]:
+    """Returns the id and type of the request in a client's WebSocket frame, and the bytes to send to the kernel.
 
     Raises:
-        ValueError: If the text is not a message.
+        ValueError: If it is not a request that clients may send.
     """
     try:
         frame = as_object(json.loads(text))
@@ -143,9 +132,9 @@ def decode_frame(text: str) -> ClientMessage:
         raise ValueError("not a Jupyter message")
     header, parent, content = parts
     msg_id, msg_type = header.get("msg_id"), header.get("msg_type")
-    if not (msg_id and isinstance(msg_id, str) and msg_type and isinstance(msg_type, str)):
-        raise ValueError("the header has no id or type")
-    return ClientMessage(msg_id, msg_type, channel, header, parent, content)
+    if not (msg_id and isinstance(msg_id, str) and msg_type in _REQUESTS):
+        raise ValueError(f"not a request that clients may send: {msg_type!r}")
+    return msg_id, msg_type, messages.encode(channel, header, parent, content)
 
 
 def encode_frame(

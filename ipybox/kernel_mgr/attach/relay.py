@@ -24,11 +24,10 @@ from aiohttp import web
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.client_messages import (
-    ClientMessage,
-    decode_frame,
     encode_frame,
     instructions,
     models,
+    request_for_kernel,
     shown_content,
 )
 from ipybox.kernel_mgr.messages import Message
@@ -51,25 +50,6 @@ MAX_CLIENT_MESSAGE = 16 << 20
 
 #: Seconds until requests are cancelled when the port is closed.
 SHUTDOWN_GRACE = 1.0
-
-#: Requests that clients may send to the kernel. The others control the debugger, which opens a port, or end the kernel.
-REQUESTS = frozenset(
-    {
-        "comm_close",
-        "comm_info_request",
-        "comm_msg",
-        "comm_open",
-        "complete_request",
-        "execute_request",
-        "history_request",
-        "inspect_request",
-        "interrupt_request",
-        "is_complete_request",
-        "kernel_info_request",
-    }
-)
-
-REFUSAL = "this kernel belongs to an agent, and only the agent's `reset` tool can replace it: to leave, disconnect"
 
 
 class KernelRelay:
@@ -189,7 +169,7 @@ class KernelRelay:
             case "GET", "/channels":
                 return await self._channels(request)
             case "POST", "/restart":
-                return _error(403, REFUSAL)
+                return _error(403, "only the agent's `reset` tool can replace this kernel: to leave, disconnect")
             case "GET" | "HEAD", _:
                 return _error(404, "this server provides one kernel and nothing else")
             case _:
@@ -232,20 +212,16 @@ class KernelRelay:
             if frame.type is not aiohttp.WSMsgType.TEXT:
                 continue  # widget buffers, which the JSON format can't carry
             try:
-                request = decode_frame(frame.data)
+                msg_id, msg_type, data = request_for_kernel(frame.data)
             except ValueError as exc:
                 logger.debug("ignored a frame from a client: %s", exc)
                 continue
-            if request.type not in REQUESTS:
-                await client.send_str(_refused(request))
-                continue
-            data = messages.encode(request.channel, request.header, request.parent_header, request.content)
-            if request.type == "execute_request":
-                self._cells.begin(self._kernel.channels, request.id)
+            if msg_type == "execute_request":
+                self._cells.begin(self._kernel.channels, msg_id)
             try:
                 await kernel.send_bytes(data)
             except BaseException:
-                self._cells.end(request.id)
+                self._cells.end(msg_id)
                 raise
 
     async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
@@ -282,14 +258,6 @@ async def _run_until_one_ends(*works: Any) -> None:
 async def _close(client: web.WebSocketResponse) -> None:
     if client.prepared:
         await client.close(code=aiohttp.WSCloseCode.GOING_AWAY)
-
-
-def _refused(request: ClientMessage) -> str:
-    """Returns the error reply to a request that is not passed to the kernel."""
-    msg_type = f"{request.type.removesuffix('_request')}_reply"
-    header = {**request.header, "msg_id": uuid.uuid4().hex, "msg_type": msg_type}
-    content: dict[str, Any] = {"status": "error", "ename": "Refused", "evalue": REFUSAL, "traceback": []}
-    return encode_frame(request.channel, header, request.header, content)
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -84,8 +84,7 @@ async def test_no_client_ends_restarts_or_starts_a_kernel(executor: CodeExecutor
             async with person.http.post(path, json={"name": "python3"}) as answer:
                 assert (answer.status, (await answer.json())["id"]) == (201, person.kernel.rpartition("/")[2])
         for channel in ("shell", "control"):
-            reply = await person.until("shutdown_reply", await person.send("shutdown_request", channel, restart=False))
-            assert reply["content"]["status"] == "error"
+            await person.send("shutdown_request", channel, restart=False)
         await person.websocket.send_str("[no message")
         await person.websocket.send_bytes(b"\0" * 100)
         await person.until("kernel_info_reply", await person.send("kernel_info_request"))

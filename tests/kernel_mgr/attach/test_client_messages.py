@@ -7,7 +7,7 @@ import pytest
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach import client_messages as module
-from ipybox.kernel_mgr.attach.client_messages import decode_frame, encode_frame, shown_content
+from ipybox.kernel_mgr.attach.client_messages import encode_frame, request_for_kernel, shown_content
 
 
 def message(msg_type: str, content: dict[str, Any]) -> messages.Message:
@@ -108,8 +108,11 @@ def test_headers_have_only_what_clients_use():
         '{"header": {"msg_id": "1", "msg_type": "execute_request"}, "channel": "iopub"}',
         '{"header": {"msg_id": "1", "msg_type": "execute_request"}, "channel": ["shell"]}',
         '{"header": {"msg_id": "1", "msg_type": "execute_request"}, "content": "x"}',
+        '{"header": {"msg_id": "1", "msg_type": ["execute_request"]}}',
+        '{"header": {"msg_id": "1", "msg_type": "debug_request"}}',
+        '{"header": {"msg_id": "1", "msg_type": "shutdown_request"}, "channel": "control"}',
     ],
 )
-def test_what_is_no_message_of_a_client_is_refused(text: str):
+def test_what_is_no_request_that_clients_may_send_is_refused(text: str):
     with pytest.raises(ValueError, match=r".+"):
-        decode_frame(text)
+        request_for_kernel(text)
