@@ -12,11 +12,9 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pip._internal.models.index import PyPI
@@ -60,7 +58,6 @@ _PIP = {
 _PLACES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
 _NEEDS_BUILD = re.compile(r"Wheels are required for `[^`]+` because|attempted to build `[^`]+`")
-_OFFLINE = re.compile(r"Request failed after|Failed to fetch|error sending request")
 
 
 class UvError(InstallError):
@@ -74,9 +71,6 @@ class UvError(InstallError):
         lines = [line for line in output.splitlines() if line.strip()]
         start = next((at for at, line in enumerate(lines) if line.startswith("error: ")), 0)
         said = [line.removeprefix("error: ") for line in lines[start:]]
-        causes = [line.strip() for line in said if line.strip().startswith("cause: ")]
-        if causes and _OFFLINE.search(output):
-            said.append(f"can't reach the package index: {causes[-1].removeprefix('cause: ')}")
         super().__init__("\n".join(said[-REPORTED_LINES:]) or f"uv exited with code {code}")
         self.needs_build = _NEEDS_BUILD.search(output) is not None
 
@@ -87,13 +81,11 @@ class UvSettings:
 
     Attributes:
         file: The settings file that uv uses, if there is one.
-        own_index: Whether the settings replace or exclude the default index.
     """
 
     environment: Mapping[str, str]
     options: Sequence[str] = ()
     file: Path | None = None
-    own_index: bool = False
 
     @property
     def hosts(self) -> list[str]:
@@ -101,8 +93,7 @@ class UvSettings:
         texts = [value for name, value in self.environment.items() if name.startswith("UV_")]
         texts += [] if self.file is None else [self.file.read_text(errors="replace")]
         urls = [match[0] for text in texts for match in _URL.finditer(_USERINFO.sub("", text))]
-        default = [] if self.own_index else [PyPI.netloc, PyPI.file_storage_domain]
-        return list(dict.fromkeys([*default, *(urlsplit(url).netloc for url in urls)]))
+        return list(dict.fromkeys([PyPI.netloc, PyPI.file_storage_domain, *(urlsplit(url).netloc for url in urls)]))
 
     @property
     def paths(self) -> list[Path]:
@@ -164,16 +155,14 @@ def user_settings(places: WritablePlaces) -> UvSettings:
     if file is None:
         environment.pop("UV_CONFIG_FILE", None)
         environment["UV_NO_CONFIG"] = "1"
-    named = set[str]() if file is None else _indexes_in(file)
-    own_index = "default" in named or not environment.keys().isdisjoint(("UV_DEFAULT_INDEX", "UV_INDEX_URL"))
     pip = pip_settings(places)
-    if named or own_index:  # uv's indexes override pip's
+    if file is not None or not environment.keys().isdisjoint(_PLACES):  # uv's own settings name the indexes
         pip = {key: value for key, value in pip.items() if key in _PIP and not _PIP[key].startswith("UV_")}
     for key, name in _PIP.items():
         if key in pip:
             environment.setdefault(name, pip[key].replace(" ", ",") if key == "find-links" else pip[key])
     options = ["--no-index"] if pip.get("no-index", "0").lower() in ("1", "true", "yes", "on") else []
-    return UvSettings(environment, options, file, own_index or "index-url" in pip or bool(options))
+    return UvSettings(environment, options, file)
 
 
 def _uv_file(places: WritablePlaces) -> Path | None:
@@ -185,21 +174,6 @@ def _uv_file(places: WritablePlaces) -> Path | None:
     files = [Path(named)] if named else [home / "uv/uv.toml", Path("/etc/xdg/uv/uv.toml"), Path("/etc/uv/uv.toml")]
     found = next((file for file in files if file.is_absolute() and file.is_file()), None)
     return found if found is not None and places.trusted(found) is not None else None
-
-
-def _indexes_in(file: Path) -> set[str]:
-    """Returns which indexes a uv settings file defines: `default` if it replaces the default one, `others` for more."""
-    try:
-        content: dict[str, Any] = tomllib.loads(file.read_text())
-    except ValueError:
-        return set()  # uv reports what is wrong
-    pip: object = content.get("pip")
-    content |= cast(dict[str, Any], pip) if isinstance(pip, dict) else {}
-    listed: object = content.get("index")
-    entries = cast(list[object], listed) if isinstance(listed, list) else []
-    default = any(isinstance(entry, dict) and cast(Any, entry).get("default") for entry in entries)
-    found = {"default"} if default or "index-url" in content or content.get("no-index") else set[str]()
-    return found | ({"others"} if {"index", "extra-index-url", "find-links"} & content.keys() else set())
 
 
 def pip_settings(places: WritablePlaces) -> dict[str, str]:

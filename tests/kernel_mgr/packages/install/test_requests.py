@@ -160,5 +160,4 @@ async def test_no_network_is_reported_soon(index: Index, place: Path, monkeypatc
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{port}/simple")
     async with asyncio.timeout(WAIT):
         message = await failure(place, "fresh", load_settings())
-    assert "can't reach the package index" in message
     assert "refused" in message
