@@ -20,7 +20,7 @@ from ipybox.mcp_server.approval_desk import ApprovalDesk, send
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.errors import IpyboxError
 from ipybox.support.state import state_dir, workspace_state_dir
-from ipybox.support.tasks import TaskSet
+from ipybox.support.tasks import TaskSet, until_one_ends
 
 logger = logging.getLogger(__name__)
 
@@ -154,13 +154,7 @@ class AttachSocket:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await send(writer, url=relay.url, token=relay.token)
-            ends = [asyncio.ensure_future(end) for end in (reader.read(1), relay.ended.wait())]
-            try:
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for end in ends:
-                    end.cancel()
-                await asyncio.gather(*ends, return_exceptions=True)
+            await until_one_ends(reader.read(1), relay.ended.wait())
             if relay.ended.is_set():
                 await send(writer, ended=relay.end_reason)
 

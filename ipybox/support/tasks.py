@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
@@ -77,6 +77,19 @@ class TaskSet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def until_one_ends(*works: Awaitable[object]) -> None:
+    """Runs works until the first one ends, and cancels the others; raises its error."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Detached(Generic[T]):

@@ -11,11 +11,9 @@ that it started. Clients can't restart the kernel, and a client that shuts it do
 import asyncio
 import hmac
 import logging
-import socket
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -34,8 +32,8 @@ from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
-from ipybox.support.listen import is_local, listen
-from ipybox.support.tasks import TaskSet
+from ipybox.support.listen import is_local
+from ipybox.support.tasks import TaskSet, until_one_ends
 from ipybox.support.tokens import new_token
 
 logger = logging.getLogger(__name__)
@@ -105,15 +103,17 @@ class KernelRelay:
         Raises:
             OSError: If there is no free port.
         """
-        listener = listen(HOST, 0)
+        self._runner = web.ServerRunner(
+            web.Server(self._handle, access_log=None, handler_cancellation=True, auto_decompress=False),
+            shutdown_timeout=SHUTDOWN_GRACE,
+        )
+        await self._runner.setup()
         try:
-            self.port = listener.getsockname()[1]
-            await self._serve(listener)
+            await web.TCPSite(self._runner, HOST, 0).start()
         except BaseException:
-            listener.close()
-            if self._runner is not None:
-                await self._runner.cleanup()
+            await self._runner.cleanup()
             raise
+        self.port = self._runner.addresses[0][1]
         self._kernel.channels.listen(self._listener_id, self)
 
     async def close(self) -> None:
@@ -141,14 +141,6 @@ class KernelRelay:
         if self._runner is not None:
             for site in tuple(self._runner.sites):
                 self._tasks.start(site.stop())
-
-    async def _serve(self, listener: socket.socket) -> None:
-        self._runner = web.ServerRunner(
-            web.Server(self._handle, access_log=None, handler_cancellation=True, auto_decompress=False),
-            shutdown_timeout=SHUTDOWN_GRACE,
-        )
-        await self._runner.setup()
-        await web.SockSite(self._runner, listener).start()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if (refused := _refusal(request, self.token)) is not None:
@@ -193,7 +185,7 @@ class KernelRelay:
             kernel = await self._kernel.connect(uuid.uuid4().hex)
             try:
                 await client.prepare(request)
-                await _run_until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
+                await until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
             finally:
                 await kernel.close()
                 await client.close()
@@ -241,18 +233,6 @@ class KernelRelay:
             if content is not None:
                 return encode_frame(message.channel, message.header, message.parent_header, content)
         return None
-
-
-async def _run_until_one_ends(*works: Any) -> None:
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _close(client: web.WebSocketResponse) -> None:
