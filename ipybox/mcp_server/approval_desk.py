@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ipybox.support.tasks import until_one_ends
 from ipybox.tool_exec.approval.request import ApprovalRequest
 
 Result = TypeVar("Result")
@@ -56,12 +57,7 @@ class ApprovalDesk:
 
     async def decided(self, request: ApprovalRequest) -> bool:
         """Waits until a call is decided, and returns True; returns False once no terminal watches."""
-        ends = [asyncio.ensure_future(end) for end in (request.decided(), self._unwatched.wait())]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
+        await until_one_ends(request.decided(), self._unwatched.wait())
         return request.state != "pending"
 
     async def unless_decided(self, request: ApprovalRequest, form: Coroutine[Any, Any, Result]) -> Result | None:
@@ -106,17 +102,13 @@ class ApprovalDesk:
         changed = asyncio.Event()
         self._watchers.add(changed)
         self._unwatched.clear()
-        # Two tasks, because a terminal that does not read blocks the first one.
-        tasks = [asyncio.ensure_future(each) for each in (self._show_changes(changed, writer), _silence(reader))]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # Both at once, because a terminal that does not read blocks the first one.
+            await until_one_ends(self._show_changes(changed, writer), _silence(reader))
         finally:
             self._watchers.remove(changed)
             if not self._watchers:
                 self._unwatched.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _show_changes(self, changed: asyncio.Event, writer: asyncio.StreamWriter) -> None:
         shown = dict[str, ApprovalRequest]()
