@@ -22,9 +22,7 @@ from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.code_exec.option_checks import accepts_options
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult
-from ipybox.code_exec.running_cell import RunningCell
 from ipybox.code_exec.shared_runtime import FORKED
-from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.tasks import in_daemon_thread, start_daemon_thread
 from ipybox.tool_exec.approval.request import accepts_batches, ask, knows_batches
 
@@ -136,23 +134,6 @@ class Executor:
         )
         return self._running().call(execute)
 
-    def start_cell(
-        self,
-        code: str,
-        timeout: float | None = 120,
-        *,
-        approver: "Callable[[ApprovalRequest], object] | None" = None,
-        variables: Mapping[str, Any] | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> "StartedCell":
-        """Starts to execute code, and returns the cell, which runs on while no thread waits for it.
-
-        Arguments and errors are those of `run`; errors of the execution are raised by `StartedCell.wait`.
-        """
-        decide, portal = None if approver is None else _decide_by(approver), self._running()
-        start = partial(self._executor.start_cell, code, timeout, approver=decide, variables=variables, env=env)
-        return StartedCell(portal.call(start), portal)
-
     def stream(
         self,
         code: str,
@@ -243,32 +224,6 @@ class Executor:
         if self._portal is None:
             raise RuntimeError("the executor is not running: use `with Executor() as executor`, or call start()")
         return self._portal
-
-
-class StartedCell:
-    """A cell that `Executor.start_cell` started: a `RunningCell` whose methods any thread may call."""
-
-    def __init__(self, cell: RunningCell, portal: "Portal"):
-        self._cell = cell
-        self._portal = portal
-
-    @property
-    def done(self) -> bool:
-        """Whether the cell has ended."""
-        return self._cell.done
-
-    @property
-    def output(self) -> ExecutionOutput:
-        """What the cell has printed and displayed so far, as `RunningCell.output`."""
-        return self._portal.run(lambda: self._cell.output)
-
-    def wait(self, timeout: float | None = None, *, raise_errors: bool = True) -> CodeExecutionResult:
-        """Returns the result when the cell ends, as `RunningCell.wait`. Ctrl-C ends the wait, but not the cell."""
-        return self._portal.call(lambda: self._cell.wait(timeout, raise_errors=raise_errors))
-
-    def cancel(self) -> bool:
-        """Interrupts the cell, as `RunningCell.cancel`."""
-        return self._portal.run(self._cell.cancel)
 
 
 class StreamedRequest:

@@ -519,20 +519,6 @@ def test_variables_go_in_and_out(executor: Executor):
     assert last.text == "(2, 'c')"
 
 
-def test_a_thread_starts_and_waits_for_cells(tmp_path: Path):
-    with Executor(working_dir=tmp_path) as executor:
-        cell = executor.start_cell("print('begun')\nwhile True: pass")
-        with pytest.raises(TimeoutError, match="still running after 1 s"):
-            cell.wait(1)
-        assert (cell.output.text, cell.done) == ("begun", False)
-        assert cell.cancel()
-        with pytest.raises(ExecutionCancelledError):
-            cell.wait()
-        assert isinstance(cell.wait(raise_errors=False).error, ExecutionCancelledError)
-        assert cell.done
-        assert executor.start_cell("1 + 1").wait().text == "2"
-
-
 def test_siblings_run_in_parallel_and_end_in_any_order(workspace: Path):
     before = threading.active_count()
     with Executor(working_dir=workspace, approver=lambda request: False) as first:
@@ -540,10 +526,11 @@ def test_siblings_run_in_parallel_and_end_in_any_order(workspace: Path):
         with pytest.raises(RuntimeError, match="not running"):
             second.run("1")
         second.start()
-        busy = first.start_cell("x = 1\nimport time; time.sleep(60)")
+        busy = first.stream("x = 1\nprint('busy', flush=True)\nimport time; time.sleep(60)")
+        assert isinstance(next(busy), CodeExecutionChunk)
         assert second.run("'x' in globals()").text == "False"
         assert second.run(CALL, raise_errors=False).error is not None, "it has the same approver"
-        assert busy.cancel()
+        busy.close()
         first.stop()
         assert second.run("y = 2; y").text == "2"
         first.start()
