@@ -9,9 +9,10 @@ import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import wraps
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ipybox.support.deadline import check_seconds
+from ipybox.support.inherited import check_environment
 
 if TYPE_CHECKING:
     from ipybox.code_exec.config import ExecutorConfig
@@ -62,7 +63,7 @@ def check_types(config: "ExecutorConfig") -> None:
     if config.approval_timeout is not None:
         check_seconds("approval_timeout", config.approval_timeout, ", or None for no limit")
     for name in ("kernel_env", "variables"):
-        _check_variables(name, getattr(config, name))
+        check_environment(name, {} if (given := getattr(config, name)) is None else given)
     _check_list("tools", config.tools, "functions")
     _check_list("preload", config.preload, "module names")
     for name in config.preload:
@@ -74,23 +75,6 @@ def check_types(config: "ExecutorConfig") -> None:
 def _check_list(name: str, value: object, of: str) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise TypeError(f"{name} must be a list of {of}, not {type(value).__name__}")
-
-
-def _check_variables(name: str, value: object) -> None:
-    """Checks the names and values of environment variables."""
-    if value is None:
-        return
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a dict of environment variables, not {type(value).__name__}")
-    for variable, text in cast("Mapping[object, object]", value).items():
-        if not isinstance(variable, str):
-            raise TypeError(f"{name}: {variable!r} must be a str")
-        if not isinstance(text, str):
-            raise TypeError(f"{name}: the value of {variable} must be a str, not {type(text).__name__}")
-        if not variable or not set("=\0").isdisjoint(variable):
-            raise ValueError(f"{name}: {variable!r} is not a valid environment variable name")
-        if "\0" in text:
-            raise ValueError(f"{name}: the value of {variable} contains a null character")
 
 
 _Options = ParamSpec("_Options")

@@ -3,14 +3,15 @@
 Imported on first use. `ipybox.guest.variables` is the kernel's half.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ipybox.guest.protocol import ENCODING, ENVIRONMENT, INPUTS, VARIABLES
 from ipybox.kernel_mgr.messages import Message
 from ipybox.support.errors import VariableError
+from ipybox.support.inherited import check_environment
 from ipybox.support.sizes import format_bytes
 from ipybox.support.variables import EncodedVariable, check_name, check_size, decode, encode
 
@@ -39,12 +40,16 @@ def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) 
     """Returns the inputs of an execution. Encoding can take long.
 
     Raises:
+        TypeError: If an environment variable is not a str.
         ValueError: If a variable name or an environment variable is invalid.
         VariableError: If a value can't be sent.
     """
     for name in variables:
         check_name(name)
-    _check_environment(environment)
+    check_environment("env", environment)
+    if (size := sum(map(len, chain(environment, environment.values())))) > MAX_ENVIRONMENT_BYTES:
+        limit = format_bytes(MAX_ENVIRONMENT_BYTES)
+        raise ValueError(f"the environment variables are too large: {format_bytes(size)}; the limit is {limit}")
     encoded = [encode(name, value) for name, value in variables.items()]
     check_size(encoded)
     return Inputs(encoded, environment)
@@ -63,23 +68,3 @@ def value_in(reply: Message, name: str) -> Any:
         )
     (data,) = reply.buffers
     return decode(EncodedVariable(name, encoding, bytes(data)))
-
-
-def _check_environment(environment: Mapping[str, str]) -> None:
-    size = 0
-    for name, value in environment.items():
-        if not _possible(name) or not name or "=" in name:
-            raise ValueError(f"{name!r} is not a valid environment variable name")
-        if not _possible(value):
-            raise ValueError(f"the environment variable {name} must be a str without null characters, not {value!r}")
-        size += len(name) + len(value)
-    if size > MAX_ENVIRONMENT_BYTES:
-        limit = format_bytes(MAX_ENVIRONMENT_BYTES)
-        raise ValueError(f"the environment variables are too large: {format_bytes(size)}; the limit is {limit}")
-
-
-def _possible(text: object) -> bool:
-    try:
-        return isinstance(text, str) and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False

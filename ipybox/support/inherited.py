@@ -1,7 +1,8 @@
 """The environment variables that ipybox passes on to programs; others may contain the user's keys."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import cast
 
 #: Variables about the user and the system, without secrets.
 BASIC = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -38,3 +39,25 @@ NETWORK = (*ALL_PROXIES, *CERTIFICATES, *PACKAGE_INDEXES)
 def inherited(names: Iterable[str]) -> dict[str, str]:
     """Returns the variables of this process that have these names."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def check_environment(name: str, variables: object) -> None:
+    """Raises a TypeError or ValueError, without a value, if the argument `name` can't be environment variables."""
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"{name} must be a dict of environment variables, not {type(variables).__name__}")
+    for variable, text in cast("Mapping[object, object]", variables).items():
+        if not isinstance(variable, str):
+            raise TypeError(f"{name}: {variable!r} must be a str")
+        if not isinstance(text, str):
+            raise TypeError(f"{name}: the value of {variable} must be a str, not {type(text).__name__}")
+        if not variable or "=" in variable or not _possible(variable):
+            raise ValueError(f"{name}: {variable!r} is not a valid environment variable name")
+        if not _possible(text):
+            raise ValueError(f"{name}: the value of {variable} contains a null character or a lone surrogate")
+
+
+def _possible(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

@@ -182,7 +182,7 @@ async def test_secrets_of_the_environment_of_a_cell_are_not_in_its_notebook(exec
     "env", [{"": "a"}, {"A=B": "a"}, {"A": "\0"}, {"A": "\ud83d"}, {"A": 1}, {"A": "b" * (2 << 20)}]
 )
 async def test_impossible_environment_variables_are_refused(executor: CodeExecutor, env: dict[str, str]):
-    with pytest.raises(ValueError, match="environment variable"):
+    with pytest.raises((TypeError, ValueError), match=r"^env: |variables are too large"):
         await executor.execute("ran = True", env=env)
 
 
