@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionResult
+from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.deadline import CANCELLED, Deadline, DeadlineLock
 from ipybox.support.effects import summary
@@ -61,24 +62,29 @@ class Cell:
     inputs: "Inputs | None" = None
     reported: list[str] = field(default_factory=list[str])
 
-    def __post_init__(self) -> None:
-        code = cast(object, self.code)
-        if not isinstance(code, str):
-            raise TypeError(f"code must be a str, not {code!r}")
-        if not callable(self.approver):
-            raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {self.approver!r}")
 
-
-async def encode_inputs(variables: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> "Inputs | None":
-    """Returns the variables to set before a cell's code runs, or None; raises as `CodeExecutor.execute`."""
+async def new_cell(
+    code: str,
+    timeout: float | None,
+    approver: "ApprovalCallback",
+    variables: Mapping[str, Any] | None,
+    env: Mapping[str, str] | None,
+    outputs: OutputCollector | None = None,
+) -> Cell:
+    """Returns a cell with the checked and encoded arguments of `CodeExecutor.execute`; raises the same errors."""
+    if not isinstance(cast(object, code), str):
+        raise TypeError(f"code must be a str, not {code!r}")
+    if not callable(approver):
+        raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {approver!r}")
     for name, given in {"variables": cast(object, variables), "env": cast(object, env)}.items():
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{name} must be a dict, not {type(given).__name__}")
-    if not variables and not env:
-        return None
-    from ipybox.kernel_mgr import variables as encoding
+    deadline, inputs = Deadline(timeout), None
+    if variables or env:
+        from ipybox.kernel_mgr.variables import encode_inputs
 
-    return await asyncio.to_thread(encoding.encode_inputs, dict(variables or {}), dict(env or {}))
+        inputs = await asyncio.to_thread(encode_inputs, dict(variables or {}), dict(env or {}))
+    return Cell(code, deadline, approver, outputs or OutputCollector(), inputs)
 
 
 class CellRunner:
@@ -224,7 +230,10 @@ class CellRunner:
         """Returns a result with the notices `before`, the output's, explanations of denials, and the session's."""
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
-        explained = await self._kernel.gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
+        gateway = self._kernel.gateway
+        explained = await gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
+        if detached := gateway.exceeded.pop(UNATTRIBUTED, None):  # of all executors, the first one reports it
+            explained.insert(0, f"A limit was exceeded: {detached}.")
         notices, restarted = [*before, *output.notices, *explained], False
         if explained:
             self._recorder.denied("sandbox", explained)

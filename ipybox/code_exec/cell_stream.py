@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from ipybox.code_exec.cell_runner import Cell, CellRunner, encode_inputs
+from ipybox.code_exec.cell_runner import CellRunner, new_cell
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult, result_of
 from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.bounded_queue import BoundedQueue
-from ipybox.support.deadline import Deadline
 from ipybox.support.outputs import Clear, Display, Stream
 from ipybox.tool_exec.approval.request import ApprovalRequest, accepts_batches
 
@@ -43,11 +42,9 @@ async def stream_cell(
             await kernel.client.remote_kernel.channels.wait_for_marker(request.output_mark)
         events.put(request)
 
-    deadline = Deadline(timeout)
-    inputs = await encode_inputs(variables, env)
     approver = accepts_batches(offer) if batches else offer
     outputs = OutputCollector(events.put_or_drop if chunks else None)
-    cell = Cell(code, deadline, approver, outputs, inputs)
+    cell = await new_cell(code, timeout, approver, variables, env, outputs)
 
     async def run() -> None:
         events.put(await result_of(runner.run(cell), raise_errors=raise_errors))

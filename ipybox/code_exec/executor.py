@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from ipybox.audit.recorder import SessionRecorder
-from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, Cell, CellRunner, encode_inputs
+from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, CellRunner, new_cell
 from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.lifecycle import KernelLifecycle
@@ -295,7 +295,8 @@ class CodeExecutor:
             ValueError: If the timeout is not positive, or a name in `variables` or `env` is invalid.
             VariableError: If a variable can't be set, such as `x[0].y` with bytes; the code did not run.
         """
-        cell = await self._cell(code, timeout, approver, variables, env)
+        self._kernel.check_running()
+        cell = await new_cell(code, timeout, approver or self.default_approver, variables, env)
         return await result_of(self._runner.run(cell), raise_errors=raise_errors)
 
     async def start_cell(
@@ -311,20 +312,9 @@ class CodeExecutor:
 
         Arguments and errors are those of `execute`; errors of the execution are raised by `RunningCell.wait`.
         """
-        return RunningCell(await self._cell(code, timeout, approver, variables, env), self._runner)
-
-    async def _cell(
-        self,
-        code: str,
-        timeout: float | None,
-        approver: "ApprovalCallback | None",
-        variables: Mapping[str, Any] | None,
-        env: Mapping[str, str] | None,
-    ) -> Cell:
         self._kernel.check_running()
-        deadline = Deadline(timeout)
-        inputs = await encode_inputs(variables, env)
-        return Cell(code, deadline, approver or self.default_approver, inputs=inputs)
+        cell = await new_cell(code, timeout, approver or self.default_approver, variables, env)
+        return RunningCell(cell, self._runner)
 
     def stream(
         self,

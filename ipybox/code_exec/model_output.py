@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.printable import printable
@@ -79,16 +79,16 @@ def model_text(text: str, failure: Exception | None, max_chars: int) -> ModelTex
     return ModelText(shown, text, "Overwritten text is omitted." if len(text) > len(shown) + REDRAWN else None)
 
 
-def text_blocks(
+def content_blocks(
     text: str, output: ExecutionOutput, notices: Sequence[str], images: Sequence[ModelImage] = (), *, links: bool = True
-) -> list[str]:
-    """Returns the blocks of text for an execution: its text and ipybox's messages, each if there are any.
+) -> list[dict[str, str]]:
+    """Returns an execution as content blocks of MCP, at least one: its text, ipybox's messages, and images.
 
     Args:
         text: The text for the model.
         output: The execution's notices, images and files.
         notices: More notices.
-        images: The images that follow.
+        images: The images for the model.
         links: Whether to name the files of images that follow.
     """
     notices = [*map(partial(printable, lines=True), (*output.notices, *notices))]
@@ -97,14 +97,15 @@ def text_blocks(
     if warnings or notices or output.images or output.files:
         lines = [f"{MARK} {notice}" for notice in [*warnings, *notices]]
         messages = "\n".join([*lines, *_image_lines(output.images, images, links), *_files(output.files)])
-    blocks = [text, messages] if len(text) < MESSAGES_FIRST else [messages, text]
-    return [block for block in blocks if block.strip()]
+    blocks: list[dict[str, str]] = [{"type": "text", "text": text}] if text.strip() else []
+    if messages:
+        blocks.insert(0 if len(text) >= MESSAGES_FIRST else len(blocks), {"type": "text", "text": messages})
+    blocks += filter(_is_block, images)
+    return blocks or [{"type": "text", "text": NO_OUTPUT}]
 
 
-def content_blocks(texts: Sequence[str], images: Sequence[ModelImage]) -> list[dict[str, str]]:
-    """Returns blocks of text and images as content blocks of MCP, at least one."""
-    shown = [image for image in images if isinstance(image, dict)]
-    return [{"type": "text", "text": text} for text in texts or ([] if shown else [NO_OUTPUT])] + shown
+def _is_block(image: ModelImage) -> TypeGuard[dict[str, str]]:
+    return isinstance(image, dict)
 
 
 def model_blocks(
@@ -113,7 +114,7 @@ def model_blocks(
     """Returns an execution as content blocks of MCP, with the text of what is omitted saved nowhere. Blocks."""
     text = model_text(output.text or "", failure, max_chars)
     shown = model_images(output.image_data) if images else []
-    return content_blocks(text_blocks(text.shown, output, [text.omission] if text.omission else [], shown), shown)
+    return content_blocks(text.shown, output, [text.omission] if text.omission else [], shown)
 
 
 def model_images(images: Sequence[bytes | None]) -> list[ModelImage]:
@@ -179,13 +180,9 @@ _MOVES = re.compile("(\b+|\r)")
 
 def drawn(text: str) -> str:
     """Returns the final text: after a carriage return or backspace, new characters overwrite old ones."""
-    if not _moves(text):
+    if "\r" not in text and "\b" not in text:
         return text
-    return "\n".join(_line(line) if _moves(line) else line for line in text.split("\n"))
-
-
-def _moves(text: str) -> bool:
-    return "\r" in text or "\b" in text
+    return "\n".join(_line(line) if _MOVES.search(line) else line for line in text.split("\n"))
 
 
 def _line(line: str) -> str:

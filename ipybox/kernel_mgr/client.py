@@ -5,11 +5,10 @@ Each `CodeExecutor` uses one client. `RemoteKernel` manages the kernel itself; `
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import aiohttp
 
@@ -235,14 +234,13 @@ class KernelClient:
             outputs: Collects the output.
             inputs: What to set before the code runs. If that fails, a `VariableError` is raised, and no code runs.
         """
-        execution = Execution(outputs)
-        request = messages.execute_request(code, **(inputs.fields() if inputs else {}))
+        execution = Execution(code, outputs, inputs.fields() if inputs else {}, inputs.buffers() if inputs else ())
         self._late.begin_cell(execution.outputs)
         try:
-            await self._execute(execution, request, deadline, inputs.buffers() if inputs else ())
+            await self._execute(execution, deadline)
         finally:
             self._late.running = None
-        output = await self._output(execution)
+        output = await self._displays.save(execution.outputs)
         execution.check(output)
         return output
 
@@ -253,13 +251,11 @@ class KernelClient:
             VariableError: If there is no such variable, or it can't be sent.
             ExecutionError, TimeoutError: As `execute`.
         """
-        execution = Execution()
-        await self._execute(execution, messages.execute_request("", **{READ: name}), deadline)
+        execution = Execution("", fields={READ: name})
+        await self._execute(execution, deadline)
         return execution.check(None)
 
-    async def _execute(
-        self, execution: Execution, request: dict[str, Any], deadline: Deadline, buffers: Sequence[bytes] = ()
-    ) -> None:
+    async def _execute(self, execution: Execution, deadline: Deadline) -> None:
         """Sends a request and waits until its execution has ended; interrupts it at the deadline."""
         if self._recovery is not None:
             try:
@@ -269,21 +265,16 @@ class KernelClient:
                 raise deadline.not_started("an earlier cell that timed out or was cancelled is still running") from None
         try:
             async with deadline.limit():
-                await self._channels.request(request, execution, buffers)
+                await self._channels.request(execution)
                 await execution.ended.wait()
         except TimeoutError:
             fate = await self._recover(execution)
             reason = deadline.reason or f"the execution exceeded {deadline.seconds:g} s"
-            raise ExecutionTimeoutError(f"{reason}: {fate}", await self._output(execution)) from None
+            raise ExecutionTimeoutError(f"{reason}: {fate}", await self._displays.save(execution.outputs)) from None
         except asyncio.CancelledError:
             await self._recover(execution)
             raise
         self._channels.forget(execution.msg_id)
-
-    async def _output(self, execution: Execution) -> ExecutionResult:
-        """Saves the cell's displays and returns its output, with a notice if saving fails."""
-        saved = await self._displays.save(execution.outputs.outputs())
-        return replace(saved, notices=[*execution.outputs.notices(), *saved.notices])
 
     async def _recover(self, execution: Execution) -> str:
         """Interrupts an execution or restarts its kernel, even if this task is cancelled; returns the outcome.

@@ -19,6 +19,7 @@ from ipybox.kernel_mgr.display_forms import (
     image_of,
     text_of_all,
 )
+from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.outputs import Display, ExecutionResult, Stream
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
@@ -60,15 +61,17 @@ class DisplayDirectory:
         in_workspace = workspace and Path(real_path(path)).is_relative_to(workspace.resolve())
         self._base = workspace if in_workspace else None
 
-    async def save(self, outputs: list[Stream | Display]) -> ExecutionResult:
-        """Saves the displays in one cell's outputs; notices report what was not saved."""
+    async def save(self, collected: OutputCollector) -> ExecutionResult:
+        """Saves the displays of one cell and returns its output; notices report what was dropped or not saved."""
+        outputs, notices = collected.outputs(), collected.notices()
         for output in outputs:
             if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
-                return await asyncio.to_thread(self.save_displays, outputs)
-        return ExecutionResult(text_of_all(outputs), [], outputs=tuple(outputs))  # the usual case
+                saved = await asyncio.to_thread(self.save_displays, outputs)
+                return replace(saved, notices=[*notices, *saved.notices])
+        return ExecutionResult(text_of_all(outputs), [], notices=notices, outputs=tuple(outputs))  # the usual case
 
     def save_displays(self, outputs: list[Stream | Display]) -> ExecutionResult:
-        """Like `save`, but blocks. Makes Git ignore a directory that it creates in the workspace."""
+        """Saves the displays among outputs. Makes Git ignore a directory that it creates in the workspace. Blocks."""
         saved, shown, forms, broken = ExecutionResult(None, []), [*outputs], list[_Form](), 0
         for number, output in enumerate(outputs):
             if isinstance(output, Display):

@@ -6,6 +6,7 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-i
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ipybox.guest.protocol import VARIABLE_ERROR
@@ -17,12 +18,22 @@ from ipybox.support.outputs import ExecutionOutput
 
 
 class Execution:
-    """One execution: its progress and its output.
+    """One execution: its request, its progress and its output.
 
-    `KernelChannels` passes its messages to it; `KernelClient` waits for its end.
+    `KernelChannels` sends its request and passes its messages to it; `KernelClient` waits for its end. `fields` are
+    ipybox's own fields of the request, see `ipybox.guest.protocol`.
     """
 
-    def __init__(self, outputs: OutputCollector | None = None):
+    def __init__(
+        self,
+        code: str,
+        outputs: OutputCollector | None = None,
+        fields: Mapping[str, Any] | None = None,
+        buffers: Sequence[bytes] = (),
+    ):
+        self.code = code
+        self.fields = fields or {}
+        self.buffers = buffers
         self.outputs = outputs or OutputCollector()
         #: The id of the `execute_request`.
         self.msg_id = ""

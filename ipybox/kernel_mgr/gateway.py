@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED, ResourceLimits
+from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class Gateway(ABC):
     spawned: bool = False
 
     def __init__(self) -> None:
-        #: The message about the exceeded limit, by the id of the killed kernel or `UNATTRIBUTED`.
+        #: The message about the exceeded limit, by the id of the killed kernel or
+        #: `resource_limits.UNATTRIBUTED`.
         self.exceeded: dict[str, str] = {}
         #: Notices for the session, such as about files that the sandbox hides or can't protect.
         self.notices: Sequence[str] = []
@@ -110,22 +111,14 @@ class Gateway(ABC):
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> AbstractContextManager[None]:
         """Measures the CPU time of a kernel's cell, and calls back with a message if it exceeds the limit."""
 
+    @abstractmethod
     async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
         """Returns explanations of limit and sandbox denials in a cell's output, with the settings to change.
-
-        Killed processes that were detached from their kernel are reported once, to the first caller.
 
         Args:
             text: The output.
             tool_texts: Results of MCP tools. Errors in them don't come from this sandbox.
         """
-        exceeded = self.exceeded.pop(UNATTRIBUTED, None)
-        first = [] if exceeded is None else [f"A limit was exceeded: {exceeded}."]
-        return [*first, *await self._explain_denials(text, tool_texts)]
-
-    @abstractmethod
-    async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
-        """Returns explanations of denials in a cell's output."""
 
     async def push_files(self) -> list[str]:
         """Sends workspace changes to a node that does not share the workspace, and returns notices."""

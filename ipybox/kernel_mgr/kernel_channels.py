@@ -7,9 +7,9 @@ One task reads the WebSocket and passes each message to the listener of its requ
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 import aiohttp
 
@@ -126,13 +126,14 @@ class KernelChannels:
                 self._reader = None
         return True
 
-    async def request(self, content: dict[str, Any], execution: Execution, buffers: Sequence[bytes] = ()) -> None:
+    async def request(self, execution: Execution) -> None:
         """Sends an `execute_request`, whose messages go to `execution`; without a kernel, the execution just ends."""
         if self._websocket is None or not self.alive:
             execution.on_end(self.death)
             return
-        session = self._jupyter_session
-        execution.msg_id, data = messages.encode_request("execute_request", content, session=session, buffers=buffers)
+        execution.msg_id, data = messages.encode_execute_request(
+            execution.code, execution.fields, session=self._jupyter_session, buffers=execution.buffers
+        )
         self._listeners[execution.msg_id] = execution
         try:
             await self._websocket.send_bytes(data)

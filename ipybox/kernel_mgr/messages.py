@@ -65,18 +65,30 @@ class Message:
             return {}
 
 
-def encode_request(
-    msg_type: str, content: Mapping[str, Any], *, session: str, buffers: Sequence[bytes] = ()
+def encode_execute_request(
+    code: str, fields: Mapping[str, Any], *, session: str, buffers: Sequence[bytes] = ()
 ) -> tuple[str, bytes]:
-    """Returns the id of a new request on the shell channel, and its bytes."""
+    """Returns the id of a new request to run `code`, without an entry in the history, and its bytes.
+
+    `fields` are ipybox's own, see `ipybox.guest.protocol`.
+    """
     msg_id = uuid.uuid4().hex
     header = {
         "msg_id": msg_id,
-        "msg_type": msg_type,
+        "msg_type": "execute_request",
         "username": "",
         "session": session,
         "date": datetime.now(UTC).isoformat(),
         "version": PROTOCOL_VERSION,
+    }
+    content: dict[str, Any] = {
+        "code": code,
+        "silent": False,
+        "store_history": False,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+        **fields,
     }
     return msg_id, encode("shell", header, {}, content, buffers)
 
@@ -118,22 +130,6 @@ def decode(data: bytes) -> Message:
     channel, header, parent_header, _, content = map(data.__getitem__, bounds[:5])
     buffers = tuple(map(words.__getitem__, bounds[5:]))
     return Message(channel.decode(), _decode_object(header), _decode_object(parent_header), content, buffers)
-
-
-def execute_request(code: str, **fields: Any) -> dict[str, Any]:
-    """Returns the content of a request to run `code`, without an entry in the history.
-
-    `fields` are ipybox's own, see `ipybox.guest.protocol`.
-    """
-    return {
-        "code": code,
-        "silent": False,
-        "store_history": False,
-        "user_expressions": {},
-        "allow_stdin": False,
-        "stop_on_error": False,
-        **fields,
-    }
 
 
 def _decode_object(data: bytes, parse: Callable[[str], object] = json.loads) -> dict[str, Any]:

@@ -6,7 +6,7 @@ messages are held in memory. `Execution` adds messages; `KernelClient` reads the
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -86,9 +86,9 @@ class OutputCollector:
                 if self._has_room(message, len(message.raw_content) + CHANGE_BYTES * (name != self._stream)):
                     self._add_stream(name, joined(message.content.get("text", "")))
             case "display_data":
-                self._add_display_of(message)
+                self._add_displays(message, [message.content])
             case "execute_result":
-                self._add_display_of(message, is_result=True)
+                self._add_displays(message, [message.content], are_results=True)
             case "update_display_data":
                 self._update_display(message)
             case "clear_output":
@@ -117,10 +117,7 @@ class OutputCollector:
         self._tracebacks.clear()
         payloads = reply.content.get("payload")
         if payloads and (pages := _pages(payloads)):
-            size = _display_size(reply)
-            if self._has_room(reply, size):
-                for page in pages:
-                    self._add_display(display_of(page), size)
+            self._add_displays(reply, pages)
 
     def outputs(self) -> list[Stream | Display]:
         """Returns all outputs in order, with updates applied and empty displays removed."""
@@ -170,17 +167,18 @@ class OutputCollector:
         if self._on_output is not None:
             self._report(Stream(name, shown), len(shown))
 
-    def _add_display_of(self, message: Message, *, is_result: bool = False) -> None:
+    def _add_displays(self, message: Message, contents: Sequence[dict[str, Any]], *, are_results: bool = False) -> None:
+        """Adds the displays that a message contains."""
         size = _display_size(message)
-        if self._has_room(message, size):
-            self._add_display(display_of(message.content, is_result=is_result), size)
-
-    def _add_display(self, display: Display, size: int) -> None:
-        if display.display_id is not None:
-            self._places[display.display_id] += 1
-        self._outputs.append(display)
-        if self._on_output is not None and display.data:
-            self._report(display, size)
+        if not self._has_room(message, size):
+            return
+        for content in contents:
+            display = display_of(content, is_result=are_results)
+            if display.display_id is not None:
+                self._places[display.display_id] += 1
+            self._outputs.append(display)
+            if self._on_output is not None and display.data:
+                self._report(display, size)
 
     def _update_display(self, message: Message) -> None:
         if self._clear_before_next:
@@ -189,7 +187,7 @@ class OutputCollector:
         display_id = update.get("display_id")
         places = self._places[display_id] if isinstance(display_id, str) else 0
         if not isinstance(display_id, str) or not places:  # displayed by an earlier cell, whose result is complete
-            self._add_display_of(message)
+            self._add_displays(message, [message.content])
             return
         _, _, replaced = self._updates.get(display_id, (0, None, 0))
         size = _display_size(message)

@@ -197,7 +197,8 @@ class KernelGateway(Gateway):
         """As `Gateway.measure_cell`."""
         return contextlib.nullcontext() if self._watch is None else self._watch.measure_cell(kernel_id, on_cpu_exceeded)
 
-    async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
+    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+        """As `Gateway.explain`."""
         lines: list[str] = []
         if self._config.limits.memory is not None and "MemoryError" in text:
             limit = format_bytes(self._config.limits.memory)
@@ -242,13 +243,13 @@ class KernelGateway(Gateway):
 
                 cause = preflight.transient_cause(str(exc))
                 if cause is None or starts == preflight.SANDBOX_STARTS:
-                    raise await self._explain(exc, self._config.sandbox.weaker_nested_sandbox) from None
+                    raise await self._start_error(exc, self._config.sandbox.weaker_nested_sandbox) from None
             logger.warning("the sandbox did not start (%s): retrying", cause)
             starts += 1
             await self._end_process(timeout=0)
             await self._spawn()
 
-    async def _explain(self, ended: GatewayError, weaker_nested: bool) -> SandboxError:
+    async def _start_error(self, ended: GatewayError, weaker_nested: bool) -> SandboxError:
         """Returns the error for a failed sandbox start, with the requirements that this machine does not meet."""
         from ipybox.sandbox.preflight import diagnose
 

@@ -5,7 +5,7 @@ others would pay for it with context.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def traits_named(client: str) -> ClientTraits:
     return _TRAITS.get(client, OTHERS)
 
 
-def traits_of(ctx: "ServerRequestContext[Any, Any]") -> ClientTraits:
-    """Returns the traits of the client that made a request."""
+def traits_of(ctx: "ServerRequestContext[Any, Any]", *, resources: bool) -> ClientTraits:
+    """Returns the traits of the client that made a request; with `resources`, it is one that reads resources."""
     match ctx.params:
         case {"clientInfo": {"name": str(name)}}:  # `initialize` itself: the session has no client yet
             pass
@@ -58,7 +58,8 @@ def traits_of(ctx: "ServerRequestContext[Any, Any]") -> ClientTraits:
         case _:
             client = ctx.session.client_params
             name = "" if client is None else client.client_info.name
-    return traits_named(name)
+    traits = traits_named(name)
+    return replace(traits, reads_resources=True) if resources else traits
 
 
 def announced(tools: Mapping[str, Any], *, resources: bool) -> dict[str, Any]:

@@ -4,18 +4,10 @@ import asyncio
 import logging
 from dataclasses import asdict
 
-from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
+from mcp_types import CallToolResult, TextContent
 from pydantic_core import from_json
 
-from ipybox.code_exec.model_output import (
-    MARK,
-    ModelText,
-    content_blocks,
-    failure_text,
-    model_images,
-    model_text,
-    text_blocks,
-)
+from ipybox.code_exec.model_output import MARK, ModelText, content_blocks, failure_text, model_images, model_text
 from ipybox.mcp_server import Images
 from ipybox.mcp_server.client_traits import OTHERS, ClientTraits
 from ipybox.mcp_server.outputs import OutputStore, output_uri
@@ -52,38 +44,29 @@ class ToolResultBuilder:
         # Starting a thread takes longer than processing a short text.
         short = len(arguments[0]) + (0 if failure is None else len(str(failure))) <= SHORT
         text = model_text(*arguments) if short else await asyncio.to_thread(model_text, *arguments)
-        notices = await self._save(text, resources=client.reads_resources)
-        texts = text_blocks(text.shown, output, notices, images, links=self._images != "inline")
-        if client.joins_texts and len(texts) == 2:
-            marked = any(block.startswith(MARK) for block in texts)
-            texts = [texts[0], f"\n{texts[1]}" if marked else f"\n{MARK}\n{texts[1]}"]
-        if client.parses_texts and texts and _is_json_value(texts[0]):
-            texts[0] = f"Output: {texts[0]}"
+        notices = [] if text.omission is None else [await self._save(text, resources=client.reads_resources)]
+        blocks = content_blocks(text.shown, output, notices, images, links=self._images != "inline")
+        if client.joins_texts and [block["type"] for block in blocks[:2]] == ["text", "text"]:
+            marked = any(block["text"].startswith(MARK) for block in blocks[:2])
+            blocks[1]["text"] = f"\n{blocks[1]['text']}" if marked else f"\n{MARK}\n{blocks[1]['text']}"
+        if client.parses_texts and "text" in blocks[0] and _is_json_value(blocks[0]["text"]):
+            blocks[0]["text"] = f"Output: {blocks[0]['text']}"
         # Not as structured content, which some clients pass to the model instead of the text.
         calls = outcome.calls if isinstance(outcome, CodeExecutionError | ExecutionTimeoutError) else ()
         meta = {CALLS: [asdict(each) for each in calls]} if calls else None
-        content = [_typed(block) for block in content_blocks(texts, images)]
-        return CallToolResult(content=content, is_error=failure is not None, _meta=meta)
+        return CallToolResult.model_validate({"content": blocks, "isError": failure is not None, "_meta": meta})
 
-    async def _save(self, text: ModelText, *, resources: bool) -> list[str]:
-        """Saves the full text if the shown one is incomplete, and returns a notice with its file."""
-        if text.omission is None:
-            return []
+    async def _save(self, text: ModelText, *, resources: bool) -> str:
+        """Saves the full text, of which the shown one is a part, and returns a notice with its file."""
         omission = f"{text.omission} " if text.omission else ""
         try:
             name = await asyncio.to_thread(self._store.save, text.whole)
         except OSError as exc:
             logger.warning("can't save the full output: %s", exc)
-            return [f"{omission}The full output can't be saved: {exc}"]
+            return f"{omission}The full output can't be saved: {exc}"
         file = self._store.path(name)
         place = f"{output_uri(name)}, file {printable(file)}" if resources else printable(file)
-        return [f"{omission}Full output: {place}"]
-
-
-def _typed(block: dict[str, str]) -> ContentBlock:
-    if block["type"] == "text":
-        return TextContent(text=block["text"])
-    return ImageContent(data=block["data"], mime_type=block["mimeType"])
+        return f"{omission}Full output: {place}"
 
 
 def _is_json_value(text: str) -> bool:

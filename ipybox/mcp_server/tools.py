@@ -6,7 +6,6 @@ Loading the SDK takes most of the time until the first answer; `services.py` con
 import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,7 +111,7 @@ class ToolHandlers:
 
         Returns its output. Images are shown and saved.
         """
-        client = self._client(context.request_context)
+        client = traits_of(context.request_context, resources=self._resources)
         try:
             async with progress_of(context, lambda: self._services.sessions.waits_for(session)) as progress:
                 result = await self._services.run_cell(session, code, timeout, wait, progress, context)
@@ -172,14 +171,12 @@ class ToolHandlers:
         # Middleware of the SDK's server; starts a session after the first answer.
         try:
             answer = await call_next(ctx)
-            return answer if ctx.method == "tools/call" else _fitted(answer, self._client(ctx))
+            if ctx.method == "tools/call":
+                return answer
+            return _fitted(answer, traits_of(ctx, resources=self._resources))
         finally:
             if not self._services.sessions.running:
                 self._services.start()
-
-    def _client(self, ctx: ServerRequestContext[Any, Any]) -> ClientTraits:
-        client = traits_of(ctx)
-        return replace(client, reads_resources=True) if self._resources else client
 
 
 def _fitted(answer: Any, client: ClientTraits) -> Any:

@@ -22,7 +22,7 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
     idle = message("status", execution_state="idle")
     orders = {"execute_reply": [page, shown, own, idle, reply], "status": [reply, page, shown, own, idle]}
     chunks: list[str] = []
-    failed = Execution(OutputCollector(lambda output, _: chunks.append(text_of(output))))
+    failed = Execution("", OutputCollector(lambda output, _: chunks.append(text_of(output))))
     for each in orders[last]:
         assert not failed.ended.is_set()
         failed.on_message(each)
@@ -60,7 +60,7 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
     ],
 )
 def test_an_error_has_its_parts_whatever_code_sends(reply: dict[str, Any], failure: str, raised: RaisedException):
-    ended = Execution()
+    ended = Execution("")
     ended.on_message(message("status", execution_state="idle"))
     ended.on_message(message("execute_reply", **{"status": "error", **reply}))
 
@@ -70,7 +70,7 @@ def test_an_error_has_its_parts_whatever_code_sends(reply: dict[str, Any], failu
 
 
 def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():
-    lost = Execution()
+    lost = Execution("")
     lost.on_message(message("execute_reply", status="ok"))
     assert not lost.begun.is_set()
     lost.on_end("the kernel died")
@@ -81,7 +81,7 @@ def test_an_execution_whose_messages_stop_has_ended_and_is_not_over():
 
 
 def test_code_that_runs_has_begun():
-    running = Execution()
+    running = Execution("")
     running.on_message(message("status", execution_state="busy"))
     assert not running.begun.is_set()
     running.on_message(message("execute_input", code="1"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ipybox.kernel_mgr.messages import Message, decode, encode_request, execute_request
+from ipybox.kernel_mgr.messages import Message, decode, encode_execute_request
 
 
 def framed(*parts: bytes, count: int | None = None) -> bytes:
@@ -23,8 +23,8 @@ def message(*, channel: bytes = b"iopub", header: Any = None, parent: Any = None
 
 
 def test_a_request_is_decoded_as_it_was_encoded():
-    content = {"code": "print('ä€\U0001f600\ud800')", "nested": {"list": [1, None, True]}}
-    msg_id, data = encode_request("execute_request", content, session="session")
+    code, fields = "print('ä€\U0001f600\ud800')", {"nested": {"list": [1, None, True]}}
+    msg_id, data = encode_execute_request(code, fields, session="session")
     decoded = decode(data)
 
     assert decoded.channel == "shell"
@@ -41,11 +41,19 @@ def test_a_request_is_decoded_as_it_was_encoded():
     assert abs(datetime.now(UTC) - sent).total_seconds() < 600
     assert decoded.parent_header == {}
     assert decoded.parent_id is None
-    assert decoded.content == content
+    assert decoded.content == {
+        "code": code,
+        "silent": False,
+        "store_history": False,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+        **fields,
+    }
 
 
 def test_requests_have_ids_of_their_own():
-    ids = {encode_request("t", {}, session="s")[0] for _ in range(100)}
+    ids = {encode_execute_request("", {}, session="s")[0] for _ in range(100)}
 
     assert len(ids) == 100
 
@@ -147,17 +155,6 @@ def test_a_message_may_have_so_many_buffers():
 
 def test_offsets_that_the_message_ends_in_are_complete():
     assert decode(framed(b"", b"{}", b"{}", b"", b"")).raw_content == b""
-
-
-def test_code_is_executed_without_input_and_without_history():
-    assert execute_request("1") == {
-        "code": "1",
-        "silent": False,
-        "store_history": False,
-        "user_expressions": {},
-        "allow_stdin": False,
-        "stop_on_error": False,
-    }
 
 
 def test_messages_without_a_type_have_an_empty_one():

@@ -433,7 +433,7 @@ def test_many_different_characters_are_shown_as_each_of_them_is():
 
 
 async def test_an_image_that_turns_out_to_be_damaged_is_reported(tmp_path: Path):
-    saved = await DisplayDirectory(tmp_path, None, None).save(collected(display({"image/png": "A==="})).outputs())
+    saved = await DisplayDirectory(tmp_path, None, None).save(collected(display({"image/png": "A==="})))
 
     assert saved.notices == ["Images from 1 displays were not saved because they are not valid base64."]
     assert saved.images == []

@@ -180,8 +180,8 @@ class EngineGateway(Gateway):
         finally:
             measuring.cancel()
 
-    async def _explain_denials(self, text: str, tool_texts: Iterable[str]) -> list[str]:
-        """Asks the node for explanations if the end of the text may report a denial."""
+    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+        """See `Gateway.explain`. Asks the node only if the end of the text may report a denial."""
         from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
 
         tail = text[-INSPECTED - 1 :]
