@@ -14,7 +14,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
@@ -27,9 +26,6 @@ from ipybox.support.tasks import start_daemon_thread
 from ipybox.support.way_in import name_of
 
 logger = logging.getLogger(__name__)
-
-#: An exceeded limit, the kernel to kill (None for all), and that kernel's share, for messages.
-_Excess = tuple[str, str | None, str]
 
 #: Minimum and maximum seconds between two polls.
 MIN_PAUSE = 0.1
@@ -134,9 +130,6 @@ class LimitMonitor:
             self._cells.pop(kernel, None)
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # threads have process-like ids there
-            with contextlib.suppress(OSError):  # only root may
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
         try:
             pause: float | None = 0.0
             while not self._stopping and pause is not None:
@@ -164,14 +157,13 @@ class LimitMonitor:
         pauses = [MAX_PAUSE]
         for kernel, cell in tuple(self._cells.items()):
             pauses.append(self._check_cpu(kernel, cell, processes))
-        excess = None
         if (limit := self._limits.processes) is not None:
             count = len(self._kernels.owners)
             pauses.append(MIN_PAUSE if count > limit / 2 else 2 * MIN_PAUSE)
             if count > limit:
                 used = f"children ran {count} processes, more than {name_of('process_limit')}={limit} allows"
-                excess = self._excess(used, len, lambda own: f"had {own} of them")
-        if excess is None and (limit := self._limits.memory) is not None:
+                self._end_largest(used, len, lambda own: f"had {own} of them")
+        if (limit := self._limits.memory) is not None:
             memory = self._kernels.bound
             if memory > limit:
                 memory = self._exact()
@@ -179,22 +171,25 @@ class LimitMonitor:
             if memory > limit:
                 allowed = f"{name_of('memory_limit')}={format_bytes(limit)}"
                 used = f"processes used {format_bytes(memory)} of memory, more than {allowed} allows"
-                excess = self._excess(used, self._tree.exact, lambda own: f"used {format_bytes(own)} of it")
-        if excess is not None:
-            text, kernel, share = excess
-            if not self._end(kernel, f"{text}: {_fate(kernel, share)}") and kernel == UNATTRIBUTED:
-                # A kernel starts processes faster than the monitor kills them.
-                self._end(None, f"{text}: {_fate(None)}")
+                self._end_largest(used, self._tree.exact, lambda own: f"used {format_bytes(own)} of it")
         return max(min(pauses), MIN_PAUSE)
 
-    def _excess(self, used: str, size: Callable[[list[int]], int], share: Callable[[int], str]) -> _Excess:
-        """Describes an exceeded limit, and selects the kernel that uses most; None if there is only one."""
+    def _end_largest(self, used: str, size: Callable[[list[int]], int], share: Callable[[int], str]) -> None:
+        """Kills the kernel that uses most, or all if there is only one; reports what they `used`, and its share."""
         owners = set(self._kernels.owners.values())
         if len(owners) < 2:
-            return f"the kernel and its {used}", None, ""
+            self._end(None, f"the kernel and its {used}: the kernel was killed")
+            return
         own = {owner: size(self._kernels.pids(owner)) for owner in owners}
         kernel = max(own, key=own.__getitem__)
-        return f"all kernels and their {used}", kernel, share(own[kernel])
+        used = f"all kernels and their {used}"
+        if kernel != UNATTRIBUTED:
+            self._end(kernel, f"{used}: this kernel, which {share(own[kernel])}, was killed")
+            return
+        fate = f"processes detached from their kernel, which {share(own[kernel])}, were killed"
+        if not self._end(kernel, f"{used}: {fate}"):
+            # A kernel starts processes faster than the monitor kills them.
+            self._end(None, f"{used}: the kernel was killed")
 
     def _exact(self) -> int:
         return self._kernels.grown + self._tree.exact(self._kernels.owners)
@@ -239,17 +234,12 @@ class LimitMonitor:
         return {pid for pid in pids if processes[pid].alive}
 
     def _end(self, kernel: str | None, message: str) -> bool:
-        """Reports and kills a kernel, or all; returns whether all processes have ended."""
-        self._call(self._report, message, kernel)
-        return self._kill(kernel)
-
-    def _kill(self, kernel: str | None) -> bool:
-        """Kills the processes of one kernel, or of all kernels and, if that is not enough, the helpers.
+        """Reports and kills a kernel, or all kernels and, if that is not enough, the helpers.
 
         Returns whether all processes have ended.
         """
-        stopped, all_found = self._stop_all(kernel)
-        doomed = stopped
+        self._call(self._report, message, kernel)
+        doomed, all_found = self._stop_all(kernel)
         deadline = time.monotonic() + KILL_TIMEOUT
         while doomed and time.monotonic() < deadline:
             _signal(doomed, signal.SIGKILL)
@@ -302,15 +292,6 @@ class _CellTime:
             self._before, self._whose = total - self.used, whose
         # The sum dips until an ended child is counted with its parent.
         self.used = max(self.used, total - self._before)
-
-
-def _fate(kernel: str | None, share: str = "") -> str:
-    """Describes the end of a kernel, of all kernels, or of processes that left their kernel."""
-    if kernel is None:
-        return "the kernel was killed"
-    if kernel == UNATTRIBUTED:
-        return f"processes detached from their kernel, which {share}, were killed"
-    return f"this kernel, which {share}, was killed"
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
