@@ -42,31 +42,24 @@ def parse_request(specifier: str, workspace: Path) -> Request:
         ValueError: If it is not a single package.
     """
     text = specifier.strip()
-    if text and not text.startswith("-") and text.isprintable():
-        path = _existing_path(text, workspace)
-        if path is not None and _looks_like_path(text):
-            return path
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            if _URL.fullmatch(text):
-                return _from_url(text, text, None)
-        else:
-            name = canonicalize_name(requirement.name)
-            if requirement.url is None:
-                return Request(str(requirement), "index", name)
-            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-            return replace(_from_url(str(requirement), requirement.url, name), extras=extras)
-        if path is not None:
-            return path
-    raise ValueError(
-        f"{specifier!r} is not a package: give a single name or specifier such as 'numpy>=2', a URL, or an existing "
-        "path"
-    )
-
-
-def _looks_like_path(text: str) -> bool:
-    return text.startswith((".", "/", "~")) or text.lower().endswith(_ARCHIVES)
+    text = text if text.isprintable() else ""
+    path = _existing_path(text, workspace)
+    if path is not None and text.lower().endswith(_ARCHIVES):  # names may end so, too
+        return path
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        if path is None and not _URL.fullmatch(text):
+            raise ValueError(
+                f"{specifier!r} is not a package: give a single name or specifier such as 'numpy>=2', a URL, or an "
+                "existing path"
+            ) from None
+        return path or _from_url(text, text, None)
+    name = canonicalize_name(requirement.name)
+    if requirement.url is None:
+        return Request(str(requirement), "index", name)
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return replace(_from_url(str(requirement), requirement.url, name), extras=extras)
 
 
 def _existing_path(text: str, workspace: Path) -> Request | None:

@@ -14,9 +14,8 @@ import shutil
 import stat
 from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
-
-from packaging.utils import canonicalize_name
 
 from ipybox.guest.packages import packages_dir
 from ipybox.kernel_mgr.packages.distributions import Installed, find
@@ -72,14 +71,15 @@ class PackageStore:
         Raises:
             InstallError: If there are entries other than files and directories, or the disk is full.
         """
-        replaced = {file for name, found in self.installed().items() if name in names for file in _files_of(found)}
+        replaced = [found for name, found in self.installed().items() if name in names]
+        infos, files = {found.info.name for found in replaced}, {*chain(*map(_files_of, replaced))}
         try:
             self._new.mkdir()
             if staged is not None:
                 for path in _files(staged):
                     _copy(staged / path, self._new / path)
             for path in _files(self.directory, strict=False):
-                if not _belongs_to(path, replaced) and _owner(path.parts[0]) not in names:
+                if path.parts[0] not in infos and not _belongs_to(path, files):
                     _link(self.directory / path, self._new / path)
             self._swap()
         except OSError as exc:
@@ -125,11 +125,6 @@ def _files_of(found: Installed) -> Iterator[PurePosixPath]:
             parts = [part for part in PurePosixPath(file).parts if part not in ("..", "/")]
             if parts:
                 yield PurePosixPath(*parts)
-
-
-def _owner(name: str) -> str | None:
-    """Returns the normalized name of the distribution whose metadata this directory contains."""
-    return canonicalize_name(name.partition("-")[0]) if name.endswith(".dist-info") else None
 
 
 def _belongs_to(path: PurePosixPath, replaced: set[PurePosixPath]) -> bool:
