@@ -193,8 +193,8 @@ class CellRunner:
         self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
-        if (cells := self._kernel.client_cells) is not None and cells.pending:
-            await cells.wait_until_none(cell.deadline)
+        if (before := self._kernel.client) is not None and before.remote_kernel.channels.client_cells:
+            await before.remote_kernel.channels.wait_for_client_cells(cell.deadline)
         client = await self._within(cell.deadline, self._kernel.ensure_kernel())
         expected, self._kernel_id = self._kernel.expected_kernel_id, client.kernel_id
         if client.kernel_id != expected:

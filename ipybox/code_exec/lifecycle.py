@@ -23,7 +23,6 @@ from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.dispatch import ToolCaller
 
 if TYPE_CHECKING:
-    from ipybox.kernel_mgr.attach.client_cells import ClientCells
     from ipybox.kernel_mgr.client import KernelClient
 
 logger = logging.getLogger(__name__)
@@ -57,8 +56,6 @@ class KernelLifecycle:
         #: The gateway that runs, or last ran, this executor's kernel.
         self.gateway = self._gateways.gateway
         self.client: KernelClient | None = None
-        #: The cells of connected people; None if nobody ever connected.
-        self.client_cells: ClientCells | None = None
         #: The id of the kernel whose state the consumer expects. If another one runs, the loss is not reported yet.
         self.expected_kernel_id = ""
         #: How the process of the last kernel that died exited, see `KernelChannels.exit`.

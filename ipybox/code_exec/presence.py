@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.support.tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ class Presence:
 
     def __init__(self, kernel: KernelLifecycle, recorder: "SessionRecorder", *, confined: bool):
         self._kernel = kernel
-        self._cells = kernel.client_cells = ClientCells()
         self._notices = kernel.notices
         self._recorder = recorder
         self._confined = confined
@@ -38,7 +36,7 @@ class Presence:
 
         client = await self._kernel.ensure_kernel()
         kernel = client.remote_kernel
-        relay = KernelRelay(kernel, name, self._cells, confined=self._confined, on_presence=self._note)
+        relay = KernelRelay(kernel, name, confined=self._confined, on_presence=self._note)
         await self._tasks.undo(relay.start(), lambda _: relay.close())
         try:
             yield relay

@@ -73,6 +73,10 @@ class KernelChannels:
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._jupyter_session = ""
         self._listeners: dict[str, MessageListener] = {}
+        #: The ids of running and queued cells that a person's clients sent. The kernel runs all cells in order: behind
+        #: them, a cell of the application could be neither interrupted nor withdrawn, so it waits here.
+        self.client_cells: set[str] = set()
+        self._client_cell_ended = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
@@ -153,6 +157,30 @@ class KernelChannels:
         else:
             listener.on_end(self.death)
 
+    def begin_client_cell(self, msg_id: str) -> None:
+        """Records a cell that a person's client is sending."""
+        if self.alive:
+            self.client_cells.add(msg_id)
+
+    def end_client_cell(self, msg_id: str) -> None:
+        """Records that such a cell has ended, or will never run."""
+        self.client_cells.discard(msg_id)
+        self._client_cell_ended.set()
+
+    async def wait_for_client_cells(self, deadline: Deadline) -> None:
+        """Waits until there are no such cells.
+
+        Raises:
+            TimeoutError: At the deadline.
+        """
+        try:
+            async with deadline.limit():
+                while self.client_cells:
+                    self._client_cell_ended.clear()
+                    await self._client_cell_ended.wait()
+        except TimeoutError:
+            raise deadline.not_started("the person connected to the kernel is running a cell") from None
+
     def forget(self, msg_id: str) -> None:
         """Ignores all further messages of a request."""
         self._listeners.pop(msg_id, None)
@@ -180,6 +208,8 @@ class KernelChannels:
                     acknowledging.cancel()
                     await asyncio.wait([acknowledging])
             finally:  # last: listeners must find the channels closed
+                self.client_cells.clear()
+                self._client_cell_ended.set()
                 for listener in tuple(self._listeners.values()):
                     listener.on_end(self.death)
 
@@ -216,6 +246,9 @@ class KernelChannels:
             return True
         if (listener := self._listeners.get(message.parent_id or "")) is not None:
             listener.on_message(message)
+        elif message.parent_id in self.client_cells:
+            if message.type == "status" and message.content.get("execution_state") == "idle":
+                self.end_client_cell(message.parent_id)
         elif message.parent_header.get("session", self._jupyter_session) == self._jupyter_session:
             self.on_unclaimed(message)
         return True

@@ -20,7 +20,6 @@ import aiohttp
 from aiohttp import web
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.attach.client_cells import ClientCells
 from ipybox.kernel_mgr.attach.client_messages import (
     encode_frame,
     instructions,
@@ -55,7 +54,6 @@ class KernelRelay:
 
     Args:
         name: The name that clients show.
-        cells: Records the cells that clients send.
         confined: Whether the kernel runs in a sandbox. Clients then get text and images only.
         on_presence: Called with True when the first client connects, and with False when the last one disconnects.
     """
@@ -64,7 +62,6 @@ class KernelRelay:
         self,
         kernel: RemoteKernel,
         name: str,
-        cells: ClientCells,
         *,
         confined: bool,
         on_presence: Callable[[bool], None],
@@ -73,7 +70,6 @@ class KernelRelay:
         self._kernel = kernel
         #: The id of the kernel.
         self.kernel_id = kernel.id
-        self._cells = cells
         self._confined = confined
         self._on_presence = on_presence
         self._listener_id = f"attach-{uuid.uuid4().hex}"
@@ -209,11 +205,11 @@ class KernelRelay:
                 logger.debug("ignored a frame from a client: %s", exc)
                 continue
             if msg_type == "execute_request":
-                self._cells.begin(self._kernel.channels, msg_id)
+                self._kernel.channels.begin_client_cell(msg_id)
             try:
                 await kernel.send_bytes(data)
             except BaseException:
-                self._cells.end(msg_id)
+                self._kernel.channels.end_client_cell(msg_id)
                 raise
 
     async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
