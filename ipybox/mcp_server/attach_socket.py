@@ -53,15 +53,11 @@ def find_server(workspace: Path, pid: int | None) -> Path:
             f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
             "you can't attach to sessions in Docker"
         )
-    pids = ", ".join(map(str, running))
-    if pid is None and len(running) > 1:
-        raise AttachError(f"several MCP servers are running in {workspace}: choose a process id with --server: {pids}")
-    if (chosen := pid or next(iter(running))) not in running:
-        raise AttachError(
-            f"no MCP server with a session and process id {pid} is running in {workspace}: choose one of {pids} "
-            "with --server"
-        )
-    return running[chosen]
+    pids = [*running] if pid is None else [pid]
+    if len(pids) > 1 or pids[0] not in running:
+        known = ", ".join(map(str, running))
+        raise AttachError(f"MCP servers are running in {workspace}: choose a process id with --server: {known}")
+    return running[pids[0]]
 
 
 async def join(path: Path, session: str) -> AsyncGenerator[dict[str, str]]:

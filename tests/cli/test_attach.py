@@ -60,7 +60,7 @@ async def test_a_client_uses_the_session_of_a_server(tmp_path: Path, mode: Mode)
             await command.until("no session named 'other' is running; running sessions: .*work")
             assert await command.process.wait() == 1
         async with attached(tmp_path, "work", "--server", "1") as command:
-            await command.until(r"and process id 1 is running in .*: choose one of \d+ with --server\n")
+            await command.until(r"are running in .*: choose a process id with --server: \d+\n")
         async with attached(tmp_path, "work") as command:
             url, token = (await command.until(r"(http://\S+)/\?token=(\S+)")).groups()
             async with person_with(url, token) as person:
