@@ -74,7 +74,7 @@ class FileTools:
 
     def _downloaded(self, path: str, of_node: Download | None) -> CallToolResult:
         content = self._workspace.download(path) if of_node is None else of_node
-        omitted = [TextContent(text=text)] if (text := _omitted_files(content.transferred)) else []
+        omitted = [TextContent(text=text)] if (text := _omitted_files(content)) else []
         return CallToolResult(content=[*_blocks(content), *omitted])
 
 
@@ -107,7 +107,7 @@ def _blocks(content: Download) -> list[ContentBlock]:
 
 def _resource(content: Download) -> EmbeddedResource:
     # A path on a node is relative to the node's workspace.
-    uri = Path("/", content.transferred.path).as_uri()
+    uri = Path("/", content.path).as_uri()
     contents = BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=b64encode(content.data).decode())
     return EmbeddedResource(resource=contents)
 
@@ -117,5 +117,5 @@ def _report(done: TransferReport, encoding: Encoding) -> str:
     return "\n".join(filter(None, [f"Wrote {printable(done.path)}: {files}{done.size} bytes.", _omitted_files(done)]))
 
 
-def _omitted_files(done: TransferReport) -> str:
+def _omitted_files(done: TransferReport | Download) -> str:
     return f"Omitted: {', '.join(done.omitted)}." if done.omitted else ""

@@ -103,7 +103,7 @@ class NodeFiles:
         else:
             read, _ = await exchange.receive(protocol.Read)
             download = await asyncio.to_thread(self._transfer.download, read.path)
-            omitted = [each[:MAX_OMITTED] for each in download.transferred.omitted]
+            omitted = [each[:MAX_OMITTED] for each in download.omitted]
             content = protocol.Content(tar=download.is_directory, executable=download.executable, omitted=omitted)
             await exchange.send(content, download.data)
 

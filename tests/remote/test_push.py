@@ -314,7 +314,7 @@ async def test_files_and_directories_of_the_node_are_read(ends: Ends):
     assert (file.data, file.mime_type) == (b"1", "text/csv")
     directory = await ends.push.read("data")
     assert directory.mime_type == "application/x-tar"
-    assert directory.transferred.omitted == (".env (it may contain secrets)",)
+    assert directory.omitted == (".env (it may contain secrets)",)
     for path, error in [("missing", FileNotFoundError), ("../x", PermissionError), ("data/.env", PermissionError)]:
         with pytest.raises(error, match="on the node: "):
             await ends.push.read(path)

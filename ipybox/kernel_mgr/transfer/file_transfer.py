@@ -45,20 +45,22 @@ class Download:
     """A file or directory that was read.
 
     Attributes:
+        path: Its path in the workspace.
         data: The content of the file, or the tar of the directory.
-        transferred: Its path and size.
         executable: Whether the owner of the file can execute it.
+        omitted: As in `TransferReport`.
     """
 
+    path: Path
     data: bytes
-    transferred: TransferReport
     is_directory: bool = False
     executable: bool = False
+    omitted: tuple[str, ...] = ()
 
     @property
     def mime_type(self) -> str:
         """The type of the data, guessed from the name without this machine's own tables: the same everywhere."""
-        guessed, packed = mimetypes.MimeTypes().guess_type(self.transferred.path.name)
+        guessed, packed = mimetypes.MimeTypes().guess_type(self.path.name)
         return TAR if self.is_directory else guessed if guessed and not packed else "application/octet-stream"
 
 
@@ -81,7 +83,10 @@ def _readable_os_errors() -> Generator[None]:
 
 
 class FileTransfer:
-    """Transfers files into and out of the allowed directories of a workspace. Its methods block.
+    """Transfers files into and out of the allowed directories of a workspace.
+
+    Its methods block. They raise an OSError if something can't be read or written, and a ValueError if it is too large
+    or not a valid tar; the message says why.
 
     Args:
         directory: The workspace, the base of relative paths.
@@ -108,22 +113,12 @@ class FileTransfer:
 
     @_readable_os_errors()
     def upload(self, path: str | Path, content: bytes, kind: Literal["file", "tar"] = "file") -> TransferReport:
-        """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays.
-
-        Raises:
-            OSError: If it can't be written there; the message says why.
-            ValueError: If it is too large, or is not a valid tar.
-        """
+        """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays."""
         place = self._writable(path)
-        return self._write(place, Download(content, TransferReport(place.path, 0, 0), kind == "tar"))
+        return self._write(place, Download(place.path, content, kind == "tar"))
 
     def download(self, path: str | Path) -> Download:
-        """Returns the content of a file, or a directory as tar.
-
-        Raises:
-            OSError: If it can't be read; the message says why.
-            ValueError: If it is too large.
-        """
+        """Returns the content of a file, or a directory as tar."""
         place = self.readable(path)
         return self._read(place, _below(place.path, self._rules.download_denial))
 
@@ -134,12 +129,7 @@ class FileTransfer:
         return self._write(place, self._read(trusted_path(source), _below(place.path, self._rules.upload_denial)))
 
     def copy_out(self, source: str | Path, destination: Path) -> TransferReport:
-        """Copies a file or directory from the workspace to the host, replacing existing files.
-
-        Raises:
-            OSError: If it can't be read or written; the message says why.
-            ValueError: If it is too large.
-        """
+        """Copies a file or directory from the workspace to the host, replacing existing files."""
         return self.store(self.download(source), destination, lambda _: None)
 
     @_readable_os_errors()
@@ -147,10 +137,6 @@ class FileTransfer:
         """Writes a file or directory to the host, replacing existing files.
 
         By default, it comes from another machine, which is not trusted, so protected names are omitted.
-
-        Raises:
-            OSError: If it can't be written; the message says why.
-            ValueError: If it is too large, or is not a valid tar.
         """
         path, workspace = Path(abspath(destination)), self._places.workspace
         refused = refused or _below(workspace, self._rules.upload_denial)
@@ -187,9 +173,9 @@ class FileTransfer:
                 if not stat.S_ISDIR(parent.stat(name := place.names[-1]).st_mode):
                     item = stack.enter_context(open_item(parent, (name,)))
                     data = b"".join(transfer.chunks(item))
-                    return Download(data, _report(place.path, transfer), executable=item.executable)
+                    return Download(place.path, data, executable=item.executable)
             data = pack(walk(stack.enter_context(place.open()), transfer, refused), transfer)
-            return Download(data, _report(place.path, transfer), is_directory=True)
+            return Download(place.path, data, is_directory=True, omitted=transfer.omitted)
 
     def _write(self, place: AllowedPath, content: Download) -> TransferReport:
         if not place.names and not content.is_directory:
@@ -211,13 +197,9 @@ class FileTransfer:
             items = [Item((path.name,), io.BytesIO(content.data), content.executable)]
         with opening as directory:
             names = write_tree(directory, items, transfer).keys()
-        report = _report(path, transfer, content.transferred.omitted)
+        report = TransferReport(path, transfer.files, transfer.size, (*content.omitted, *transfer.omitted))
         return report, names if content.is_directory else [""]
 
 
 def _below(path: Path, denial: Callable[[Path], str | None]) -> Refused:
     return lambda names: denial(path.joinpath(*names))
-
-
-def _report(path: Path, transfer: Transfer, omitted: tuple[str, ...] = ()) -> TransferReport:
-    return TransferReport(path, transfer.files, transfer.size, (*omitted, *transfer.omitted))

@@ -55,7 +55,10 @@ class Item:
 
 @dataclass
 class Transfer:
-    """One transfer: its limits, and the number and bytes of the files transferred so far."""
+    """One transfer: its limits, and the number and bytes of the files transferred so far.
+
+    A ValueError says which limit would be exceeded.
+    """
 
     max_bytes: int = MAX_BYTES
     max_items: int = field(default_factory=lambda: MAX_ITEMS)
@@ -63,40 +66,29 @@ class Transfer:
     size: int = 0
     _items: int = 0
     _omitted: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-    _more_omitted: int = 0
 
     @property
     def omitted(self) -> tuple[str, ...]:
         """The first omitted files, each with the reason."""
-        omitted = [f"{printable('/'.join(names))} ({why})" for names, why in self._omitted.items()]
-        return (*omitted, f"{self._more_omitted} more") if self._more_omitted else tuple(omitted)
+        first = islice(self._omitted.items(), MAX_OMITTED)
+        more = len(self._omitted) - MAX_OMITTED
+        omitted = [f"{printable('/'.join(names))} ({why})" for names, why in first]
+        return (*omitted, f"{more} more") if more > 0 else tuple(omitted)
 
     def omit(self, names: tuple[str, ...], why: str) -> None:
         """Records an omitted path; paths below it are not recorded."""
-        if any(names[:depth] in self._omitted for depth in range(1, len(names) + 1)):
-            return
-        if len(self._omitted) < MAX_OMITTED:
+        if not any(names[:depth] in self._omitted for depth in range(1, len(names) + 1)):
             self._omitted[names] = why
-        else:
-            self._more_omitted += 1
 
     def count(self, path: Path, depth: int) -> None:
-        """Counts a file or directory.
-
-        Raises:
-            ValueError: If there are too many, or they are nested too deep.
-        """
+        """Counts a file or directory."""
         self._items += 1
         if self._items > self.max_items or depth > MAX_DEPTH:
             what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{self.max_items} files and directories"
             raise ValueError(f"at {printable(path)}: the limit per transfer is {what}; transfer it in parts")
 
     def chunks(self, item: Item) -> Iterator[bytes]:
-        """Yields the content of a file, and counts it, even if the file grows.
-
-        Raises:
-            ValueError: If the transfer becomes too large.
-        """
+        """Yields the content of a file, and counts it, even if the file grows."""
         assert item.file is not None
         self.files += 1
         while chunk := item.file.read(_CHUNK):
@@ -145,10 +137,10 @@ def visit(
     `parent` is the directory that contains it, `names` its path relative to the root of the transfer.
     """
     name = names[-1]
+    transfer.count(parent.path / name, len(names))
     if reason := refused(names):
         transfer.omit(names, reason)
         return
-    transfer.count(parent.path / name, len(names))
     with ExitStack() as stack:
         try:
             state = parent.stat(name)

@@ -14,7 +14,7 @@ from typing import Final
 
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS
 from ipybox.guest.packages import packages_dir
-from ipybox.kernel_mgr.transfer.file_transfer import Download, TransferReport, uploads_to
+from ipybox.kernel_mgr.transfer.file_transfer import Download, uploads_to
 from ipybox.kernel_mgr.transfer.files import CACHE, PART, Refused, Transfer, open_items, visit
 from ipybox.kernel_mgr.transfer.paths import TransferRules
 from ipybox.kernel_mgr.transfer.tar import pack
@@ -89,8 +89,7 @@ class Push:
             raise OSError(f"can't read the file on the node: it sent {exc}") from None
         except (StreamClosedError, TimeoutError) as exc:
             raise OSError("can't read the file on the node: it is not responding") from exc
-        report = TransferReport(Path(path), 0, len(data), tuple(map(printable, answer.omitted)))
-        return Download(data, report, answer.tar, answer.executable)
+        return Download(Path(path), data, answer.tar, answer.executable, tuple(map(printable, answer.omitted)))
 
     def _uploaded(self) -> list[str]:
         """Returns the latest uploads to the workspace outside of `CODE`, relative to it."""

@@ -63,7 +63,7 @@ def test_secrets_are_not_read(path: str, workspace: FileTransfer, root: Path, tm
             workspace.copy_out(name, tmp_path / "copy")
     downloaded = workspace.download(".")
     assert b"secret" not in downloaded.data
-    assert any("may contain secrets" in line for line in downloaded.transferred.omitted)
+    assert any("may contain secrets" in line for line in downloaded.omitted)
 
 
 def test_configuration_that_is_no_secret_is_read(workspace: FileTransfer, root: Path):
