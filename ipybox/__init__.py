@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ipybox.support.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from ipybox.code_exec.config import ExecutorConfig
     from ipybox.code_exec.executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor
     from ipybox.code_exec.sync import Executor, StreamedRequest
     from ipybox.mcp_apigen import generate_mcp_sources
@@ -31,6 +32,7 @@ __all__ = [
     "CodeExecutor",
     "Display",
     "Executor",
+    "ExecutorConfig",
     "Result",
     "Stream",
     "StreamedRequest",
@@ -49,6 +51,7 @@ __getattr__, __dir__ = lazy_exports(
         "CodeExecutor": "ipybox.code_exec.executor",
         "Display": "ipybox.support.outputs",
         "Executor": "ipybox.code_exec.sync",
+        "ExecutorConfig": "ipybox.code_exec.config",
         "Result": "ipybox.support.outputs",
         "Stream": "ipybox.support.outputs",
         "StreamedRequest": "ipybox.code_exec.sync",

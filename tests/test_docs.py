@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from ipybox import ExecutorConfig
 from ipybox.cli.command import ipybox
-from ipybox.code_exec import ExecutorConfig
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.mcp_client.params import OAuthParams, parse_params
 from ipybox.mcp_server.services import WorkspaceServices

@@ -46,6 +46,7 @@ def test_exported_names_are_these():
         "CodeExecutor",
         "Display",
         "Executor",
+        "ExecutorConfig",
         "Result",
         "Stream",
         "StreamedRequest",
@@ -85,10 +86,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ("ipybox.audit.audit", ["AuditLog"]),
         (
             "ipybox.code_exec",
-            [
-                *("Clear", "CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"),
-                *("Display", "Executor", "ExecutorConfig", "Result", "Stream", "StreamedRequest"),
-            ],
+            ["CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"],
         ),
         ("ipybox.mcp_apigen", ["generate_mcp_sources"]),
         ("ipybox.mcp_client", ["MCPClient"]),

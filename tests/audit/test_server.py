@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp_types import ElicitResult
 
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer, approver
 from tests import servers
 from tests.audit.lines import digest, events, log_of

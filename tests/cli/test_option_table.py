@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from ipybox import CodeExecutor, Executor
+from ipybox import CodeExecutor, Executor, ExecutorConfig
 from ipybox.cli.docker import option_arguments
 from ipybox.cli.option import Option
 from ipybox.cli.option_table import OPTIONS, command_options, given_parameters
-from ipybox.code_exec import ExecutorConfig
 from ipybox.docker.request import HANDLED, container_options
 from ipybox.mcp_server import MCPServer
 from tests.cli.parsed import parsed

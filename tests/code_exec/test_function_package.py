@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox import CodeExecutor, Executor, generate_mcp_sources
-from ipybox.code_exec import ExecutorConfig
+from ipybox import CodeExecutor, Executor, ExecutorConfig, generate_mcp_sources
 from ipybox.code_exec.function_package import write_package
 from ipybox.tool_exec.function_tools import FunctionTools
 from tests import servers

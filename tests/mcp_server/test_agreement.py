@@ -8,7 +8,7 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult
 
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer, approver
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.workspace.registrations import Registration, record_file

@@ -16,8 +16,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 
+from ipybox import ExecutorConfig
 from ipybox.audit.records import ApprovalDecision
-from ipybox.code_exec import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.approver import CellApprover, ElicitationApprover

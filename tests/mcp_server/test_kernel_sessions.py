@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorConfig
 from ipybox.code_exec.executor import STATE_LOST
 from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server.kernel_sessions import KernelSessions

@@ -34,7 +34,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from tests.conftest import Mode, both_modes
 from tests.mcp_server.in_process import connected

@@ -10,7 +10,7 @@ import pytest
 from mcp.client import ClientRequestContext
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.question import COLUMNS, LINES

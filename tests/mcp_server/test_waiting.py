@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server import approver as approver_module
 from tests import servers

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox import CodeExecutor
-from ipybox.code_exec import ExecutorConfig
+from ipybox import CodeExecutor, ExecutorConfig
 from ipybox.errors import GatewayError
 from ipybox.remote.wire.protocol import PROTOCOL
 from tests.servers import WAIT

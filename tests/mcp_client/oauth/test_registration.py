@@ -14,8 +14,7 @@ from mcp.client import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitRequestURLParams, ElicitResult, TextContent
 
-from ipybox import generate_mcp_sources
-from ipybox.code_exec import ExecutorConfig
+from ipybox import ExecutorConfig, generate_mcp_sources
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_server import MCPServer
 from tests.conftest import Mode
