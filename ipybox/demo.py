@@ -5,21 +5,17 @@ Uses the real git MCP server on a small repository that it creates; needs no API
 """
 
 import json
-import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp_types import TextContent
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
@@ -35,6 +31,7 @@ from ipybox import (
     generate_mcp_sources,
 )
 from ipybox.kernel_mgr.packages import PackageInstaller
+from ipybox.mcp_client import MCPClient
 from ipybox.support.errors import SandboxError
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 
@@ -116,7 +113,13 @@ async def demo(directory: Path | None) -> int:
     by_tools = await _count_by_tools(console, server)
     console.rule("2. With code, and rules that allow read-only calls", align="left")
     await generate_mcp_sources("git", server, workspace / "mcptools")
-    async with _executor(options) as (executor, problem):
+    async with AsyncExitStack() as stack:
+        problem = ""
+        try:
+            executor = await stack.enter_async_context(CodeExecutor(**options, sandbox=True))
+        except SandboxError as exc:
+            problem = str(exc)
+            executor = await stack.enter_async_context(CodeExecutor(**options))
         by_code = await _count_by_code(console, executor)
         _compare(console, by_tools, by_code)
         console.rule("3. Any other call needs approval", align="left")
@@ -130,21 +133,6 @@ async def demo(directory: Path | None) -> int:
     console.print(f"plot            {result.images[0]}", soft_wrap=True, markup=False)
     console.print(f"generated code  {workspace / 'mcptools' / 'git'}", soft_wrap=True, markup=False)
     return 0
-
-
-@asynccontextmanager
-async def _executor(options: dict[str, Any]) -> AsyncGenerator[tuple[CodeExecutor, str]]:
-    """Yields a sandboxed executor, or an unsandboxed one and why the sandbox did not start."""
-    executor, problem = CodeExecutor(**options, sandbox=True), ""
-    try:
-        await executor.start()
-    except SandboxError as exc:
-        executor, problem = CodeExecutor(**options), str(exc)
-        await executor.start()
-    try:
-        yield executor, problem
-    finally:
-        await executor.stop()
 
 
 def _create_repository(repository: Path) -> None:
@@ -178,15 +166,13 @@ async def _count_by_tools(console: Console, server: dict[str, Any]) -> list[int]
     """Makes the calls that a model would emit as JSON; returns the numbers of calls, bytes written and bytes read."""
     written: list[str] = []
     read: list[str] = []
-    # The SDK would not pass on settings of proxies and package indexes.
-    async with Client(StdioServerParameters(**server, env=dict(os.environ))) as client:
+    async with MCPClient(server, connect_timeout=120) as client:
 
         async def call(name: str, **arguments: Any) -> str:
-            result = await client.call_tool(name, {"repo_path": "repo", **arguments})
-            text = "".join(block.text for block in result.content if isinstance(block, TextContent))
-            written.append(json.dumps({"name": name, "arguments": {"repo_path": "repo", **arguments}}))
-            read.append(text)
-            return text
+            arguments = {"repo_path": "repo", **arguments}
+            written.append(json.dumps({"name": name, "arguments": arguments}))
+            read.append(str(await client.run(name, arguments)))
+            return read[-1]
 
         log = await call("git_log", max_count=COMMITS)
         console.print(f"git_log(max_count={COMMITS}) → {len(log):,} bytes", markup=False)
