@@ -51,7 +51,7 @@ class SharedRuntime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         self._entrance = asyncio.Lock()
-        self._components: asyncio.Task[None] | None = None
+        self._loading: asyncio.Future[None] | None = None
         self._resources = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -59,15 +59,11 @@ class SharedRuntime:
         async with self._entrance:
             if self._users == 0:
                 # Importing aiohttp takes about as long as the gateway process needs to start.
-                self._components = asyncio.create_task(asyncio.to_thread(_load_components))
-                try:
-                    if (functions := self._config.functions) is not None:
-                        from ipybox.code_exec.function_package import write_package
+                self._loading = asyncio.get_running_loop().run_in_executor(None, _load_components)
+                if (functions := self._config.functions) is not None:
+                    from ipybox.code_exec.function_package import write_package
 
-                        await asyncio.to_thread(write_package, functions, self._config.workspace)
-                except BaseException:
-                    await _settled(self._components)
-                    raise
+                    await asyncio.to_thread(write_package, functions, self._config.workspace)
             self._users += 1
             self._loop, self._process = asyncio.get_running_loop(), os.getpid()
         return self
@@ -78,8 +74,6 @@ class SharedRuntime:
             if self._users == 0:
                 self._tool_server = None
                 self.release_loop()
-                assert self._components is not None
-                await _settled(self._components)
                 await self._resources.aclose()
 
     @property
@@ -126,8 +120,8 @@ class SharedRuntime:
         """Returns the tool server, which runs within the context; raises an OSError if a given port is taken."""
         async with self._entrance:
             if self._tool_server is None:
-                assert self._components is not None
-                await asyncio.shield(self._components)
+                assert self._loading is not None
+                await asyncio.shield(self._loading)
                 self._tool_server = await self._resources.enter_async_context(self._new_tool_server())
             return self._tool_server
 
@@ -170,13 +164,6 @@ class SharedRuntime:
             connection.close()
         else:
             self._tool_server.accept_kernel_connection(connection)
-
-
-async def _settled(task: asyncio.Task[None]) -> None:
-    """Waits for the end of a task whose failure was already raised or no longer matters."""
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()  # else asyncio logs it
 
 
 def _load_components() -> None:
