@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from ipybox.mcp_client import MCPClient
+from ipybox.support.errors import MCPServerError
 from tests.security.conftest import Row
 from tests.security.hostile import detours, visit, ways
 from tests.security.hostile.contents import GIT_PROGRAMS, MODULES
@@ -136,6 +138,13 @@ async def test_git_leaves_marks(repository: Repository):
     assert {f"git-{setting}" for setting in GIT_PROGRAMS} <= found
     for hooks in ("hooks-of-vendored", "hooks-of-unpacked"):
         assert {f"git-{hooks}-{hook}" for hook in ("pre-commit", "post-commit", "post-checkout")} <= found
+
+
+async def test_a_proxy_leaves_a_mark(repository: Repository, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HTTP_PROXY", repository.dotenv["HTTP_PROXY"])
+    with pytest.raises(MCPServerError):
+        await MCPClient({"url": visit.ELSEWHERE, "headers": {"Authorization": "Bearer x"}}).__aenter__()
+    assert marks(repository) == {"trap-http-proxy"}
 
 
 async def test_marks_and_secrets_count(repository: Repository):

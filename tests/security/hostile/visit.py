@@ -27,6 +27,9 @@ LAUNCHES: dict[str, dict[str, Any]] = {
     "make": {"command": "make", "args": ["serve"]},
 }
 
+#: A server that is reached through a proxy if there is one; those on this machine never are.
+ELSEWHERE = "http://server.invalid/mcp"
+
 #: What is started again after code has planted programs.
 LATER = ("uv", "npm", "python3", "sh", "make")
 
@@ -234,10 +237,11 @@ async def deface(session: Session, evidence: Evidence) -> None:
     await session.execute(f"import base64, IPython.display as d; d.display(d.Image(base64.b64decode({PNG!r})))")
 
 
-async def register_remote(session: Session, evidence: Evidence) -> Answer:
-    """Registers a URL that is not an MCP server."""
-    url = f"{evidence.repository.door.url}/remote/mcp"
-    return await _register(session, "remote", {"url": url, "headers": {"Authorization": "Bearer x"}})
+async def register_remote(session: Session, evidence: Evidence) -> None:
+    """Registers URLs that are not MCP servers."""
+    urls = {"remote": f"{evidence.repository.door.url}/remote/mcp", "elsewhere": ELSEWHERE}
+    headers = {"Authorization": "Bearer x"}
+    await asyncio.gather(*(_register(session, name, {"url": url, "headers": headers}) for name, url in urls.items()))
 
 
 async def register_keeper(session: Session, evidence: Evidence, file: str, name: str = "keeper") -> Answer:
