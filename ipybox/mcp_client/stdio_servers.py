@@ -8,10 +8,8 @@ registration, or a sandbox of its own as the command, overrides that.
 
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from shutil import which
@@ -71,14 +69,11 @@ _OPTIONS = {
 #: Prefixes of packages that npm gets from a repository, never from a directory: `github:owner/name`.
 _NPX_HOSTS = ("github:", "gitlab:", "bitbucket:", "gist:")
 
-#: Seconds for a shim to report which Python it runs.
-_SHIM_TIMEOUT = 10.0
-
 
 def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioParams:
     """Returns parameters with which a server loads nothing that code can write.
 
-    Variables in the registration's `env` take precedence. May run a Python shim, which takes a moment.
+    Variables in the registration's `env` take precedence.
 
     Raises:
         MCPServerError: If code can write the server's program, or relative paths can't work in an empty directory; the
@@ -86,8 +81,6 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
     """
     path = server.env.get("PATH") or host_path(places)
     command = _resolved(server.command, path, server.cwd)
-    if _name(command) == "python" and _is_shim(command):
-        command = _behind_shim(command, path, _empty_directory(places)) or command
     words = [command, *server.args]
     reports = _NPM_VARIABLES if _name(command) in ("npx", "npm") else {}
     env = _inherited(places) | _ENVIRONMENT | reports | {"PATH": path} | server.env
@@ -222,25 +215,6 @@ def _is_script(word: str, places: WritablePlaces) -> bool:
 def _python_flags(arguments: Sequence[str]) -> int:
     """Returns how many flags precede the program that Python runs."""
     return len([*takewhile(re.compile("-[bBdEiIOPqsSuv]+").fullmatch, arguments)])
-
-
-@cache
-def _behind_shim(python: str, path: str, directory: Path) -> str | None:
-    """Returns the Python that a shim runs in a directory that code can't write; None if it fails."""
-    try:
-        done = subprocess.run(
-            [python, "-I", "-S", "-c", "import sys; print(sys.executable)"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=directory,
-            env={**os.environ, "PATH": path},
-            timeout=_SHIM_TIMEOUT,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
 
 
 def _has_safe_path(python: str) -> bool:
