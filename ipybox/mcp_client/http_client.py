@@ -6,9 +6,8 @@ the connection, and the SDK gets an empty response. Answers are converted to mes
 
 import codecs
 import html
-import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -56,10 +55,8 @@ _BEFORE_SENDING = (
     httpx2.UnsupportedProtocol,
 )
 
-_LATER_FIELDS = (b"\nid", b"\rid", b"\nretry", b"\rretry")
 _SESSION = "mcp-session-id"
 _LOOKS_LIKE_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*+[\[{]")
-_TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,500})", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?:script|style)\b[^<]*+|<[^<>]*+>?", re.IGNORECASE)
 
 
@@ -162,28 +159,28 @@ class MCPHTTPClient(httpx2.AsyncClient):
             headers[_SESSION] = session
         return httpx2.Response(200, headers=headers, content=encode(reply), request=request)
 
-    async def _read_event(self, url: str, event: bytes) -> bytes:
+    async def _read_event(self, url: str, data: bytes) -> bytes:
         """Returns an event of a stream that all requests share, in a form that the SDK can read."""
-        name, data = _fields(event)
-        if name == b"endpoint" and self._sse:
-            endpoint = urljoin(url, data.decode(errors="replace"))
+        event = Event(data)
+        if event.name == b"endpoint" and self._sse:
+            endpoint = urljoin(url, event.data.decode(errors="replace"))
             if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
                 self._connection.mark_ended(
                     f"it asks for messages to be sent to {public_url(endpoint)}, whose origin differs from its own "
                     "URL's: correct the server's public address in its settings, or register it under that origin if "
                     "you can reach it there"
                 )
-            return event
-        if not _holds_message(name, data):
-            return event
+            return data
+        if not event.holds_message:
+            return event.encoded()
         try:
-            messages = read_messages(data)
+            messages = read_messages(event.data)
             if not self._sse:
-                return _encoded(event, messages)
+                return event.encoded(messages)
             for message in messages:  # the SDK can't read large ones over this transport
                 await self._connection.add_message(validated(message))
         except ValueError:
-            self._connection.note_noise(data.decode(errors="replace"))
+            self._connection.note_noise(event.data.decode(errors="replace"))
         return b""
 
 
@@ -198,55 +195,49 @@ def http_reason(response: httpx2.Response) -> str:
 
 
 def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaitable[bytes]]) -> None:
-    async def rewrite_bounded(event: bytes) -> bytes:
-        return await rewrite(with_bounded_fields(event))
-
-    cast(BoundedStream, response.stream).rewrite = rewrite_bounded  # set by the event hooks
+    cast(BoundedStream, response.stream).rewrite = rewrite  # set by the event hooks
 
 
-def with_bounded_fields(event: bytes) -> bytes:
-    """Returns an event with a valid delay and a short id: the SDK accepts any, even negative delays."""
-    if not event.startswith((b"id", b"retry")) and not any(start in event for start in _LATER_FIELDS):
-        return event
-    lines = (_bounded(line) for line in event.splitlines())
-    return b"\n".join([*(line for line in lines if line is not None), b""])
-
-
-def _bounded(line: bytes) -> bytes | None:
-    field, value = _field(line)
-    if field == b"retry":
-        digits = value.lstrip(b"0")[:8] or b"0"
-        return b"retry: %d" % min(max(int(digits), MIN_RETRY), MAX_RETRY) if value.isdigit() else None
-    return None if field == b"id" and len(value) > MAX_EVENT_ID else line
-
-
-async def _with_answer(request_id: RequestId, event: bytes) -> bytes:
+async def _with_answer(request_id: RequestId, data: bytes) -> bytes:
     """Returns an event in the answer to a request, in a form that the SDK can read."""
-    name, data = _fields(event)
-    return _encoded(event, read_answer(data, request_id)) if _holds_message(name, data) else event
+    event = Event(data)
+    return event.encoded(read_answer(event.data, request_id) if event.holds_message else ())
 
 
-def _fields(event: bytes) -> tuple[bytes, bytes]:
-    """Returns the name and the data of an event."""
-    fields = [_field(line) for line in event.splitlines()]
-    names = [value for field, value in fields if field == b"event"]
-    return names[-1] if names else b"", b"\n".join(value for field, value in fields if field == b"data")
+class Event:
+    """An event of a stream. The SDK accepts any id and any delay, even a negative one, and so gets only usual ones."""
 
+    def __init__(self, event: bytes):
+        self.name = b""
+        self._kept: dict[bytes, bytes] = {}
+        data: list[bytes] = []
+        for line in event.splitlines():
+            field, _, value = line.removeprefix(codecs.BOM_UTF8).partition(b":")
+            value = value.removeprefix(b" ")
+            match field:
+                case b"event":
+                    self.name = value
+                case b"data":
+                    data.append(value)
+                case b"id" if len(value) <= MAX_EVENT_ID:
+                    self._kept[field] = value
+                case b"retry" if value.isdigit():
+                    digits = value.lstrip(b"0")[:8] or b"0"
+                    self._kept[field] = b"%d" % min(max(int(digits), MIN_RETRY), MAX_RETRY)
+                case _:
+                    pass
+        self.data = b"\n".join(data)
 
-def _field(line: bytes) -> tuple[bytes, bytes]:
-    field, _, value = line.removeprefix(codecs.BOM_UTF8).partition(b":")
-    return field, value.removeprefix(b" ")
+    @property
+    def holds_message(self) -> bool:
+        """Whether its data are an MCP message."""
+        return bool(self.data) and (self.name in (b"", b"message") or b'"jsonrpc"' in self.data)
 
-
-def _holds_message(name: bytes, data: bytes) -> bool:
-    return bool(data) and (name in (b"", b"message") or b'"jsonrpc"' in data)
-
-
-def _encoded(event: bytes, messages: list[Wire]) -> bytes:
-    """Returns an event with a message as its data; further messages become events of their own."""
-    kept = [line for line in event.splitlines() if _field(line)[0] in (b"id", b"retry")]
-    data = [b"data: " + encode(message) + b"\n\n" for message in messages]
-    return b"".join([*(line + b"\n" for line in kept), *data])
+    def encoded(self, messages: Sequence[Wire] = ()) -> bytes:
+        """Returns an event with a message as its data; further messages become events of their own."""
+        kept = [b"%b: %b\n" % item for item in self._kept.items()]
+        data = [b"data: " + encode(message) + b"\n\n" for message in messages]
+        return b"".join([*kept, *(data or [b"data:\n\n"])])
 
 
 def _refusal(
@@ -277,19 +268,10 @@ async def _read_reason(response: httpx2.Response) -> bytes:
 
 
 def _reason(body: bytes) -> str:
-    """Returns the readable text of a body: the only string in JSON, or else all of it; the title or text of a page."""
+    """Returns the readable text of a body, which may be a page."""
     text = body[:_SEARCHED].decode(errors="replace").strip()
-    if _LOOKS_LIKE_JSON.match(body):
-        try:
-            value: Any = from_json(text)
-            while isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
-                (value,) = cast("dict[str, Any]", value).values()
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        except ValueError:
-            pass
-    elif text.startswith("<"):
-        title = _TITLE.search(text)
-        text = html.unescape(title[1] if title else _MARKUP.sub(" ", text))
+    if text.startswith("<"):
+        text = html.unescape(_MARKUP.sub(" ", text))
     text = " ".join(text.split())
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 

@@ -648,7 +648,7 @@ READERS: dict[str, Reader] = {
     ),
     "event of a remote MCP server": Reader(
         ["mcp_client/http_client:MCPHTTPClient._read_event"],
-        lambda data: http_client._fields(http_client.with_bounded_fields(data)),  # pyright: ignore[reportPrivateUsage]
+        lambda data: http_client.Event(data).encoded(),
         (b"data:", b"id", b"retry:", b"0", b"event:", b":", b" ", b"\n", b"\r", b"x", b"\xef\xbb\xbf"),
     ),
     "MCP tool": Reader(
