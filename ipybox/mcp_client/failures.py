@@ -1,7 +1,7 @@
 """Explains in plain words what went wrong with a server.
 
 Exceptions of the MCP SDK and the HTTP library come in groups, and name their own kind instead of what to check. On
-stderr, the reason is hidden among the download progress of npx and uvx, and the frames of tracebacks.
+stderr, the reason is hidden among the download progress of npx and uvx, and the frames of Node's tracebacks.
 """
 
 import json
@@ -34,12 +34,10 @@ STDERR_LINES = 10
 _FETCHED = re.compile(r"npm http (?:fetch|cache) (?:GET |POST )?(?:[23]\d\d )?(?:\S+@)?(?P<url>\w+://\S+) .*\d+ms\b.*")
 _UV = re.compile(r"(?:Downloading|Downloaded|Building|Built|Installed|Prepared|Resolved|Updating|Updated) \S.*")
 
-# Frames in tracebacks of Node and Python (with bars before them in exception groups), and the source below a frame.
+# Frames in tracebacks of Node, which follow the error: they would leave no room for it.
 _NODE_FRAME = re.compile(
     r"\s+(?:at .*(?::\d+:\d+\)?|<anonymous>\)?)(?: \{)?|\.{3} \d+ lines matching cause stack trace \.{3})"
 )
-_PYTHON_FRAME = re.compile(r"[ |]*  File \".*\", line \d+")
-_PYTHON_SOURCE = re.compile(r"(?:[ |]*\|)?+ {4}")
 
 # As `StderrLines` delivers it.
 _REPORT = printable(process_guard.REPORT)
@@ -108,11 +106,10 @@ def _connect_error(exc: httpx2.ConnectError) -> str:
 
 
 class ServerStderr(StderrLines):
-    """Keeps the lines that explain a server's failure, without traceback frames and downloads; `log` gets all lines."""
+    """Keeps the lines that explain a server's failure, without Node's frames and downloads; `log` gets all lines."""
 
     #: How the server ended ("exited with code 3"), if the guard has said so.
     report: str | None = None
-    _in_frame = False
 
     def _receive(self, line: str) -> None:
         line = line.rstrip()
@@ -120,14 +117,8 @@ class ServerStderr(StderrLines):
             self.report = line.removeprefix(_REPORT)
         elif line:
             self.log(line)
-            if not is_progress(line) and not self._is_frame(line):
+            if not is_progress(line) and _NODE_FRAME.fullmatch(line) is None:
                 self._lines.append(line)
-
-    def _is_frame(self, line: str) -> bool:
-        """Returns whether a line is part of a traceback frame; frames would leave no room for the error itself."""
-        is_source = self._in_frame and _PYTHON_SOURCE.match(line) is not None
-        self._in_frame = is_source or _PYTHON_FRAME.match(line) is not None
-        return self._in_frame or _NODE_FRAME.fullmatch(line) is not None
 
 
 def is_progress(line: str) -> bool:

@@ -64,29 +64,21 @@ async def test_a_server_that_dies_at_its_start_gives_exit_code_and_stderr():
 
 
 NODE = "function f(n) { if (n) f(n - 1); throw new Error('API_KEY is not set', {cause: new TypeError('none')}); } f(9)"
-PYTHON = "def f(n): return n and f(n - 1) or int('nothing')\n"
-PYTHON_TASKS = (
-    "import asyncio\nasync def fail(): raise ValueError('API_KEY is not set')\nasync def run():\n"
-    "    async with asyncio.TaskGroup() as group: group.create_task(fail())\nasyncio.run(run())"
-)
 
 
 @pytest.mark.parametrize(
-    ("params", "said", "frame"),
+    ("args", "said"),
     [
-        ({"command": "node", "args": ["-e", NODE]}, ["Error: API_KEY is not set", "[cause]: TypeError: none"], "  at "),
-        ({"command": "node", "args": ["--input-type=module", "-e", NODE]}, ["Error: API_KEY is not set"], "  at "),
-        (servers.python(f"{PYTHON}f(9)"), ["Traceback (", "ValueError: invalid literal for int()"], "  File "),
-        (servers.python(f"import sys; print('a', 'b', sep='\\n', file=sys.stderr)\n{PYTHON}f(9)"), ["b\n"], "  File "),
-        (servers.python(PYTHON_TASKS), ["ExceptionGroup: unhandled", "| ValueError: API_KEY is not set"], "  File "),
+        (["-e", NODE], ["Error: API_KEY is not set", "[cause]: TypeError: none"]),
+        (["--input-type=module", "-e", NODE], ["Error: API_KEY is not set"]),
     ],
 )
-async def test_a_server_that_fails_shows_its_error_and_no_frames(params: dict[str, Any], said: list[str], frame: str):
-    message = await failure(params)
+async def test_a_server_that_fails_shows_its_error_and_no_frames(args: list[str], said: list[str]):
+    message = await failure({"command": "node", "args": args})
 
     for text in said:
         assert text in message
-    assert frame not in message
+    assert "  at " not in message
 
 
 async def test_a_server_that_is_killed_at_its_start_gives_the_signal():
