@@ -12,7 +12,6 @@ Hooks of the HTTP library do this for every request, including those of sign-ins
 """
 
 import asyncio
-import os
 import re
 import socket
 import ssl
@@ -35,13 +34,9 @@ _LONGEST_END = 4
 MAX_EVENT_LINES = 1_000_000
 
 
+@cache
 def trusted_authorities() -> ssl.SSLContext:
     """Returns httpx2's TLS settings, loaded once: httpx2 spends 20 ms on them for each client, even without TLS."""
-    return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-
-
-@cache
-def _loaded(_file: str | None, _directory: str | None) -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
