@@ -66,48 +66,130 @@ async def stdio_transport(
     Raises:
         OSError: If the guard can't be started.
     """
-    loop = asyncio.get_running_loop()
-    factory = partial(_Protocol, limit=_CHUNK, loop=loop)
-    start = loop.subprocess_exec(
+    received, messages = anyio.create_memory_object_stream[SessionMessage](0)
+    outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    factory = partial(_Server, received, limit, on_noise, on_end)
+    start = asyncio.get_running_loop().subprocess_exec(
         factory, *command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, cwd=cwd, start_new_session=True
     )
     starting = asyncio.create_task(start)
     with anyio.CancelScope(shield=True):  # asyncio loses a process whose start is cancelled: `support.tasks`
         await asyncio.wait([starting])
-    process, protocol = starting.result()
+    _, server = starting.result()
     # No `await` before the task group is entered: a cancellation there would leave the process running.
-    assert protocol.stdin is not None
-    assert protocol.stdout is not None
-    received, messages = anyio.create_memory_object_stream[SessionMessage](0)
-    outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, protocol.stdout, received, limit, on_noise, on_end)
-        sent = anyio.Event()
-        tasks.start_soon(_send, protocol.stdin, to_send, received, sent, on_end)
+        tasks.start_soon(server.receive)
+        tasks.start_soon(server.send, to_send)
         try:
             yield messages, outgoing
         finally:
             messages.close()
             outgoing.close()
             with anyio.CancelScope(shield=True):
-                await _end(process, protocol, sent)
+                await server.end()
             tasks.cancel_scope.cancel()
 
 
-class _Protocol(SubprocessStreamProtocol):
-    """The streams of a process, and a notification of its exit, which does not wait for the pipes to close."""
+class _Server(SubprocessStreamProtocol):
+    """A server's process and its pipes."""
+
+    def __init__(
+        self,
+        received: MemoryObjectSendStream[SessionMessage],
+        limit: MessageLimit,
+        on_noise: Callable[[str], None],
+        on_end: Callable[[ExcessError | None], None],
+    ):
+        super().__init__(limit=_CHUNK, loop=asyncio.get_running_loop())
+        self.received, self.message_limit, self.on_noise, self.on_end = received, limit, on_noise, on_end
+        #: Set when no more messages are sent, and when the process has exited, even if its pipes are still open.
+        self.sent, self.exited = anyio.Event(), anyio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._process = cast(asyncio.SubprocessTransport, transport)
-        self.exited = anyio.Event()
+        assert self.stdin is not None
+        assert self.stdout is not None
+        self.process, self.writer, self.reader = cast(asyncio.SubprocessTransport, transport), self.stdin, self.stdout
 
     def process_exited(self) -> None:
         super().process_exited()
-        returncode = self._process.get_returncode()
+        returncode = self.process.get_returncode()
         if returncode is not None and returncode < 0:
-            _kill_session(self._process.get_pid())
+            _kill_session(self.process.get_pid())
         self.exited.set()
+
+    async def receive(self) -> None:
+        excess: ExcessError | None = None
+        try:
+            async with self.received:
+                try:
+                    await self._pass_on()
+                except ExcessError as exc:
+                    excess = exc
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass  # the session has ended
+                if self.received.statistics().open_receive_streams:
+                    self.on_end(excess)
+        finally:
+            with anyio.CancelScope(shield=True):
+                while await self.reader.read(_CHUNK):
+                    pass
+
+    async def _pass_on(self) -> None:
+        pending = bytearray()
+        while data := await self.reader.read(_CHUNK):
+            *lines, rest = data.split(b"\n")
+            for line in lines:
+                if pending:
+                    line = b"".join((pending, line))
+                    pending.clear()
+                self.message_limit.check(line)
+                try:
+                    messages = [*map(validated, read_messages(line))]
+                except ValueError:
+                    self.on_noise(line.decode(errors="replace"))
+                    await asyncio.sleep(0)  # a chunk can contain thousands of such lines, which take a second
+                else:
+                    for message in messages:
+                        await self.received.send(SessionMessage(message))
+            pending += rest
+            if len(pending) >= MAX_MESSAGE_BYTES:
+                raise ExcessError(f"{MAX_MESSAGE_BYTES:,} bytes")
+
+    async def send(self, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        try:
+            async with to_send:
+                async for message in to_send:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    self.writer.write(f"{text}\n".encode())
+                    await self.writer.drain()
+                    if self.writer.is_closing():
+                        raise BrokenPipeError  # the server closed it earlier, which drain() does not report
+        except OSError:
+            # The server may keep running, but would never answer a message that it can't read.
+            self.on_end(None)
+            self.received.close()
+        finally:
+            self.sent.set()
+
+    async def end(self) -> None:
+        with anyio.move_on_after(_FLUSH_TIMEOUT) as limit, suppress(OSError):
+            await self.sent.wait()
+            self.writer.close()
+            await self.writer.wait_closed()
+        if limit.cancelled_caught:
+            # Closing would wait for a server that does not read.
+            self.writer.transport.abort()
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                signal_group(self.process.get_pid(), number)
+            with anyio.move_on_after(_EXIT_TIMEOUT):
+                await self.exited.wait()
+                break
+        else:
+            logger.warning("MCP server process %d can't be killed", self.process.get_pid())
+        with suppress(PermissionError):  # of a process that runs as another user
+            self.process.close()
 
 
 def _kill_session(session: int) -> None:
@@ -118,98 +200,3 @@ def _kill_session(session: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == session:
                 os.kill(pid, signal.SIGKILL)
-
-
-async def _receive(
-    stdout: asyncio.StreamReader,
-    received: MemoryObjectSendStream[SessionMessage],
-    limit: MessageLimit,
-    on_noise: Callable[[str], None],
-    on_end: Callable[[ExcessError | None], None],
-) -> None:
-    excess: ExcessError | None = None
-    try:
-        async with received:
-            try:
-                await _pass_on(stdout, received, limit, on_noise)
-            except ExcessError as exc:
-                excess = exc
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the session has ended
-            if received.statistics().open_receive_streams:
-                on_end(excess)
-    finally:
-        with anyio.CancelScope(shield=True):
-            while await stdout.read(_CHUNK):
-                pass
-
-
-async def _pass_on(
-    stdout: asyncio.StreamReader,
-    received: MemoryObjectSendStream[SessionMessage],
-    limit: MessageLimit,
-    on_noise: Callable[[str], None],
-) -> None:
-    pending = bytearray()
-    while data := await stdout.read(_CHUNK):
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            if pending:
-                line = b"".join((pending, line))
-                pending.clear()
-            limit.check(line)
-            try:
-                messages = [*map(validated, read_messages(line))]
-            except ValueError:
-                on_noise(line.decode(errors="replace"))
-                await asyncio.sleep(0)  # a chunk can contain thousands of such lines, which take a second
-            else:
-                for message in messages:
-                    await received.send(SessionMessage(message))
-        pending += rest
-        if len(pending) >= MAX_MESSAGE_BYTES:
-            raise ExcessError(f"{MAX_MESSAGE_BYTES:,} bytes")
-
-
-async def _send(
-    stdin: asyncio.StreamWriter,
-    to_send: MemoryObjectReceiveStream[SessionMessage],
-    received: MemoryObjectSendStream[SessionMessage],
-    sent: anyio.Event,
-    on_end: Callable[[ExcessError | None], None],
-) -> None:
-    try:
-        async with to_send:
-            async for message in to_send:
-                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                stdin.write(f"{text}\n".encode())
-                await stdin.drain()
-                if stdin.is_closing():
-                    raise BrokenPipeError  # the server closed it earlier, which drain() does not report
-    except OSError:
-        # The server may keep running, but would never answer a message that it can't read.
-        on_end(None)
-        received.close()
-    finally:
-        sent.set()
-
-
-async def _end(process: asyncio.SubprocessTransport, protocol: _Protocol, sent: anyio.Event) -> None:
-    stdin = cast(asyncio.StreamWriter, protocol.stdin)
-    with anyio.move_on_after(_FLUSH_TIMEOUT) as limit, suppress(OSError):
-        await sent.wait()
-        stdin.close()
-        await stdin.wait_closed()
-    if limit.cancelled_caught:
-        # Closing would wait for a server that does not read.
-        stdin.transport.abort()
-    for number in (None, signal.SIGTERM, signal.SIGKILL):
-        if number is not None:
-            signal_group(process.get_pid(), number)
-        with anyio.move_on_after(_EXIT_TIMEOUT):
-            await protocol.exited.wait()
-            break
-    else:
-        logger.warning("MCP server process %d can't be killed", process.get_pid())
-    with suppress(PermissionError):  # of a process that runs as another user
-        process.close()
