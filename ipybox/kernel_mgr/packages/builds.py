@@ -22,9 +22,8 @@ from ipybox.sandbox.preflight import SANDBOX_STARTS, transient_cause
 from ipybox.support.way_in import setting
 from ipybox.workspace.writable import WritablePlaces
 
-# A build may write to the project directory, so it gets a copy, without files that the sandbox can't read. srt's proxy
-# is the only way out, even to the host's loopback ports.
-_SCRIPT = 'unset NO_PROXY no_proxy; [ -z "$1" ] || cp -R -- "$1" project 2>/dev/null; shift; exec "$@"'
+# srt's proxy is the only way out, even to the host's loopback ports.
+_SCRIPT = 'unset NO_PROXY no_proxy; exec "$@"'
 
 _REFUSED = ("Tunnel connection failed: 403", "CONNECT tunnel failed, response 403", "unsuccessful tunnel")
 
@@ -40,7 +39,6 @@ async def build(
     """Installs a package with its dependencies and returns the directory, to which their code may have written.
 
     Args:
-        request: The package. If it has a path, the sandbox can read it.
         sandbox: The sandbox of the kernels.
         earlier: The distributions that are already installed.
         constraints: A file of constraints that the sandbox can read.
@@ -50,15 +48,12 @@ async def build(
         SandboxError: If the sandbox can't start.
     """
     directory, temporary = Path(mkdtemp(prefix="build-", dir=scratch)), srt_temporary(scratch)
-    target, project, text, own = directory / "staged", "", request.text, directory / "tmp"
+    target, own = directory / "staged", directory / "tmp"
     own.mkdir()
     seed(earlier, target)
-    if request.path is not None and request.path.is_dir():
-        project, url = str(request.path), (directory / "project").as_uri()
-        text = f"{url}{request.extras}" if request.name is None else f"{request.name}{request.extras} @ {url}"
     settings = settings.without_passwords(temporary)
     places = WritablePlaces(sandbox.workspace, sandbox.settings)
-    command = ["bash", "-c", _SCRIPT, "bash", project, *install_command(places, settings, text, target, constraints)]
+    install = install_command(places, settings, request.text, target, constraints)
     environment = {
         **environment_in(directory, settings.environment),
         **{"PATH": sandbox.path, "UV_CACHE_DIR": str(directory / "cache")},
@@ -67,7 +62,7 @@ async def build(
     }
     file = scratch / f"{directory.name}.json"
     _write_settings(file, sandbox, request, directory, settings, [temporary, *settings.paths])
-    words = srt_command(command, file, sandbox.path)
+    words = srt_command(["bash", "-c", _SCRIPT, "bash", *install], file, sandbox.path)
     code, output = await run(words, environment, directory)
     for _ in range(1, SANDBOX_STARTS):
         if code and transient_cause(output):
@@ -91,14 +86,10 @@ def own_directory(target: Path) -> Path:
 def _write_settings(
     file: Path, sandbox: Sandbox, request: Request, directory: Path, settings: UvSettings, readable: Iterable[Path]
 ) -> None:
-    user, workspace, path = sandbox.settings, sandbox.workspace, request.path
-    local = path is not None and path.is_relative_to(workspace)
-    deny_read = ["~", *(entry for entry in user.deny_read if local or entry.startswith(("/", "~", "$")))]
-    if path != workspace:
-        deny_read.append(str(workspace))
+    user, workspace = sandbox.settings, sandbox.workspace
+    deny_read = ["~", str(workspace), *(entry for entry in user.deny_read if entry.startswith(("/", "~", "$")))]
     places = {entry: workspace / Path(entry).expanduser() for entry in user.allow_read}
     allow_read = [entry for entry, place in places.items() if not place.is_relative_to(workspace)]
-    allow_read += [] if path is None else [str(path)]
     hosts = dict.fromkeys([*user.allowed_domains, *settings.hosts, *_host_of(request)])
     write_settings(
         file,

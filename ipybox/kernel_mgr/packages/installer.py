@@ -91,6 +91,8 @@ class PackageInstaller:
                 f"sandboxed code can only install packages from the index, not {specifier!r}: install it with the "
                 "install_package tool instead"
             )
+        if self._settings is not None and request.kind == "local":
+            raise ValueError(f"with a sandbox, {specifier!r} can't be built because it is local: build a wheel")
         sandbox = None if self._settings is None else Sandbox(self._settings, self._workspace)
         async with PackageStore.turn(self._workspace) as store, _scratch(sandbox) as scratch:
             try:

@@ -1,10 +1,10 @@
 """A request to install exactly one package, never an option of pip."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -20,19 +20,15 @@ class Request:
 
     Attributes:
         text: The package as uv expects it.
-        kind: Whether it comes from the index, is a wheel, or may need a build.
+        kind: Whether it comes from the index, is a wheel, or may need a build of a local or another source.
         name: Its normalized name, if known.
-        url: Its URL, unless it comes from the index.
-        path: Its path, if it is on this machine.
-        extras: The requested extras, in brackets.
+        url: Its URL, if it has one.
     """
 
     text: str
-    kind: Literal["index", "wheel", "source"]
+    kind: Literal["index", "wheel", "local", "source"]
     name: str | None = None
     url: str | None = None
-    path: Path | None = None
-    extras: str = ""
 
 
 def parse_request(specifier: str, workspace: Path) -> Request:
@@ -58,8 +54,7 @@ def parse_request(specifier: str, workspace: Path) -> Request:
     name = canonicalize_name(requirement.name)
     if requirement.url is None:
         return Request(str(requirement), "index", name)
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return replace(_from_url(str(requirement), requirement.url, name), extras=extras)
+    return _from_url(str(requirement), requirement.url, name)
 
 
 def _existing_path(text: str, workspace: Path) -> Request | None:
@@ -71,13 +66,11 @@ def _existing_path(text: str, workspace: Path) -> Request | None:
         exists = path.exists()
     except (OSError, RuntimeError):  # too long, a loop of links, or the home of an unknown user
         return None
-    extras = match["extras"] or ""
-    kind = "wheel" if path.suffix == ".whl" and path.is_file() else "source"
-    return Request(f"{path.as_uri()}{extras}", kind, path=path, extras=extras) if exists else None
+    kind = "wheel" if path.suffix == ".whl" and path.is_file() else "local"
+    return Request(f"{path.as_uri()}{match['extras'] or ''}", kind) if exists else None
 
 
 def _from_url(text: str, url: str, name: str | None) -> Request:
     parts = urlsplit(url)
     is_wheel = parts.scheme in ("http", "https", "file") and parts.path.endswith(".whl")
-    path = Path(unquote(parts.path)).resolve() if parts.scheme == "file" else None
-    return Request(text, "wheel" if is_wheel else "source", name, url, path)
+    return Request(text, "wheel" if is_wheel else "local" if parts.scheme == "file" else "source", name, url)

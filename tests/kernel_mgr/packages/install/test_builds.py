@@ -12,7 +12,7 @@ import pytest
 from ipybox.kernel_mgr.packages import PackageInstaller
 from ipybox.kernel_mgr.packages.installer import BUILT
 from ipybox.sandbox.settings import SandboxSettings, load_settings
-from tests.kernel_mgr.packages.index import BACKEND, Index, failure, install, text, tree
+from tests.kernel_mgr.packages.index import Index, failure, install, text, tree
 from tests.sandbox.transient_failures import LATE_ONCE, use_late_socat
 
 
@@ -131,17 +131,11 @@ async def test_build_whose_requirements_are_not_to_be_had_fails_with_the_reason(
 
 
 @pytest.mark.sandbox
-async def test_local_project_shows_its_build_only_itself_and_is_not_changed(index: Index, place: Path):
-    project = place / "project"
-    project.mkdir()
-    for name, content in index.project("built", "1.0", secret=place / ".env").items():
-        (project / name).write_text(content)
-    (project / "backend.py").write_text(f"open('left', 'w').write('x')\n{BACKEND}")
-    before = sorted(path.name for path in project.iterdir())
-    assert await install(place, "./project", load_settings()) == "Installed built-1.0"
-    assert "SECRET" not in results(place, "built")["read"]
-    assert not index.marker.exists()
-    assert sorted(path.name for path in project.iterdir()) == before
+@pytest.mark.parametrize("specifier", ["./project", "built @ file://PLACE/project"])
+async def test_local_project_is_not_built_with_a_sandbox(specifier: str, place: Path):
+    (place / "project").mkdir()
+    with pytest.raises(ValueError, match="can't be built because it is local"):
+        await install(place, specifier.replace("PLACE", str(place)), load_settings())
 
 
 async def test_temporary_directory_in_the_workspace_is_not_used(

@@ -141,9 +141,10 @@ def test_the_home_of_nobody_is_no_package(tmp_path: Path):
         ("a @ https://host.example/a-1.tar.gz", "source", "a"),
         ("git+https://host.example/a.git@main", "source", None),
         ("a @ file:///x/a-1-py3-none-any.whl", "wheel", "a"),
-        ("./project[more]", "source", None),
+        ("a @ file:///x/a", "local", "a"),
+        ("./project[more]", "local", None),
         ("project", "index", "project"),
-        ("my project", "source", None),
+        ("my project", "local", None),
     ],
 )
 def test_specifiers_say_where_a_package_is(tmp_path: Path, specifier: str, kind: str, name: str | None):
