@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from ipybox.guest import process
-from ipybox.kernel_mgr.limits import monitor, resource_limits
+from ipybox.kernel_mgr.limits import kernel_processes, monitor, resource_limits
 from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits, default_memory_limit
@@ -30,7 +31,7 @@ async def main():
     adopt_orphans(asyncio.get_running_loop(), kernels)
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
-        command = [sys.executable, "-S", "-c", json.loads(line)]
+        command = [sys.executable, "-S", "-c", json.loads(line), "kernel"]
         kernels.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True).pid)
 
 asyncio.run(main())
@@ -287,7 +288,12 @@ else:
         assert gateway.messages.empty()
 
 
-@pytest.mark.usefixtures("either_tree")
+@pytest.fixture
+def started_by_the_gateway_is_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_processes, "KERNEL", re.compile(rb"[^\0]*\0-S\0-c\0[^\0]*\0(kernel)\0"))
+
+
+@pytest.mark.usefixtures("either_tree", "started_by_the_gateway_is_the_kernel")
 async def test_cpu_time_of_a_cell_is_exceeded_once_and_nothing_is_killed():
     async with running_gateway() as gateway, gateway.watch(cpu_seconds=0.3) as watch:
         with gateway.cell(watch):
@@ -304,6 +310,7 @@ async def test_cpu_time_of_a_cell_is_exceeded_once_and_nothing_is_killed():
         assert gateway.messages.empty()
 
 
+@pytest.mark.usefixtures("started_by_the_gateway_is_the_kernel")
 async def test_cpu_time_of_ended_children_counts():
     program = """
 import os, time

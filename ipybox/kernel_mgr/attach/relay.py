@@ -158,10 +158,8 @@ class KernelRelay:
                 return await self._channels(request)
             case "POST", "/restart":
                 return _error(403, "only the agent's `reset` tool can replace this kernel: to leave, disconnect")
-            case "GET" | "HEAD", _:
-                return _error(404, "this server provides one kernel and nothing else")
-            case _:
-                return _error(403, "this server only gives access to the running kernel")
+            case method, _:
+                return _error(404 if method == "GET" else 403, "this server only gives access to the running kernel")
 
     async def _interrupt(self) -> web.Response:
         try:

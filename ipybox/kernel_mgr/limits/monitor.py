@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass
 
 from ipybox.kernel_mgr.limits.kernel_processes import KernelProcesses
 from ipybox.kernel_mgr.limits.process_tree import Process, process_tree
@@ -58,7 +59,7 @@ class LimitMonitor:
     one kernel that has run no cell, with a single process and little memory.
 
     Kernels share the limits: the monitor kills the kernel that uses most. Processes that left their kernel unseen count
-    as another kernel, so no other kernel is killed for what they use. CPU time is counted per kernel.
+    as another kernel, so no other kernel is killed for what they use. CPU time is counted per kernel, without them.
 
     Args:
         pid: The gateway process, or the sandbox around it, a child of this process. It is killed only if usage is
@@ -199,15 +200,7 @@ class LimitMonitor:
         limit = self._limits.cpu_seconds
         if limit is None or cell.exceeded:
             return MAX_PAUSE
-        # Processes that left their kernel's tree unseen count only if it is clear which kernel that was.
-        owners = self._kernels.owners
-        kernels = {*owners.values()} - {UNATTRIBUTED}
-        whose = None if kernels <= {kernel} else kernel if kernel in kernels else UNATTRIBUTED
-        total = 0.0
-        for pid, process in processes.items():
-            if whose in (None, owners.get(pid)):
-                total += process.children_cpu + (process.cpu if pid in owners else 0)
-        cell.note(total, whose)
+        cell.note(sum(processes[pid].cpu + processes[pid].children_cpu for pid in self._kernels.pids(kernel)))
         if cell.used > limit:
             cell.exceeded = True
             used = f"the cell used {cell.used:.1f} s of CPU time"
@@ -278,18 +271,17 @@ class LimitMonitor:
         return stopped, quiet == 2
 
 
+@dataclass(eq=False)
 class _CellTime:
-    def __init__(self, on_exceeded: Callable[[str], object]) -> None:
-        self.on_exceeded = on_exceeded
-        self.used = 0.0
-        self.exceeded = False
-        self._before: float | None = None
-        self._whose: str | None = None
+    on_exceeded: Callable[[str], object]
+    used: float = 0.0
+    exceeded: bool = False
+    _before: float | None = None
 
-    def note(self, total: float, whose: str | None) -> None:
-        """Records the CPU time of one owner's processes, or of all processes if `whose` is None."""
-        if self._before is None or whose != self._whose:
-            self._before, self._whose = total - self.used, whose
+    def note(self, total: float) -> None:
+        """Records the CPU time of the kernel's processes."""
+        if self._before is None:
+            self._before = total
         # The sum dips until an ended child is counted with its parent.
         self.used = max(self.used, total - self._before)
 
