@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future, InvalidStateError, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,6 @@ from ipybox.tool_exec.approval.request import accepts_batches, ask, knows_batche
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-    from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.kernel_mgr.transfer.file_transfer import TransferReport
     from ipybox.tool_exec.approval.request import ApprovalCallback, ApprovalRequest
 
@@ -183,16 +182,6 @@ class Executor:
     def cancel(self) -> bool:
         """Interrupts the code that another thread is executing, and returns whether there was any."""
         return self._running().run(self._executor.cancel)
-
-    @contextmanager
-    def attach(self, name: str = "default") -> Generator["KernelRelay"]:
-        """Lets a person use the kernel until the end of the context, as `CodeExecutor.attach`."""
-        portal, attached = self._running(), self._executor.attach(name)
-        relay = portal.call(attached.__aenter__)
-        try:
-            yield relay
-        finally:
-            portal.call(partial(attached.__aexit__, None, None, None))
 
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a Jupyter notebook, as `CodeExecutor.notebook`."""

@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -275,17 +273,6 @@ def test_a_coroutine_function_is_no_approver(executor: Executor):
         executor.run(CALL, approver=decide)
 
 
-def test_a_person_can_join_until_the_context_ends(executor: Executor):
-    with executor.attach() as relay:
-        request = urllib.request.Request(f"{relay.url}/api/kernels", headers={"Authorization": f"token {relay.token}"})
-        with urllib.request.urlopen(request, timeout=WAIT) as answer:
-            assert relay.kernel_id in answer.read().decode()
-        assert relay.token in relay.instructions()
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(request, timeout=WAIT)
-    assert executor.run("1").notices == []
-
-
 def test_threads_execute_one_after_the_other(executor: Executor):
     executor.run("seen = []")
     threads = [threading.Thread(target=executor.run, args=(f"seen.append({number})",)) for number in range(8)]
@@ -315,7 +302,6 @@ IN_A_CHILD = {
     "run": "executor.run('1')",
     "stream": "list(executor.stream('1'))",
     "start": "executor.start()",
-    "attach": "executor.attach().__enter__()",
     "stop": "executor.stop(); executor.run('1')",
     "exit": "executor.__exit__(None, None, None); sys.exit(0)",
     "own": "with Executor() as own: print(own.run('1 + 1').text, flush=True)\n    sys.exit(0)",
