@@ -2,14 +2,17 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ipybox.code_exec.lifecycle import KernelLifecycle
-from ipybox.code_exec.result import CodeExecutionResult
+from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult, result_of
+from ipybox.kernel_mgr.display_forms import text_of
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 from ipybox.kernel_mgr.output_collector import OutputCollector
+from ipybox.support.bounded_queue import BoundedQueue
 from ipybox.support.deadline import CANCELLED, Deadline, DeadlineLock
 from ipybox.support.effects import summary
 from ipybox.support.errors import (
@@ -19,7 +22,8 @@ from ipybox.support.errors import (
     ExecutionTimeoutError,
     KernelDiedError,
 )
-from ipybox.support.outputs import ExecutionOutput
+from ipybox.support.outputs import Clear, Display, ExecutionOutput, Stream
+from ipybox.tool_exec.approval.request import ApprovalRequest, accepts_batches
 
 if TYPE_CHECKING:
     from ipybox.audit.recorder import SessionRecorder
@@ -37,6 +41,10 @@ NOT_USED = "The kernel was stopped because the session was idle for {seconds:g} 
 
 #: The end of a cell whose caller receives no error; the next result says what it called.
 CANCELLATION = "the last cell was cancelled"
+
+#: Maximum characters of output that wait for a stream's consumer. Further output is dropped from the stream, but not
+#: from the result. A display counts for at least the size of its message.
+MAX_WAITING_CHUNKS = 64 << 20
 
 #: Number of tool results that are kept, to distinguish tool errors from sandbox denials.
 MAX_TOOL_TEXTS = 20
@@ -188,9 +196,50 @@ class CellRunner:
                 self._deadline = None
         return await asyncio.to_thread(value_in, reply, name)
 
-    def requeue_notices(self, cell: Cell) -> None:
-        """Keeps the notices of a cell whose consumer stopped before its end, for the next cell."""
-        self._kernel.notices[:0] = dict.fromkeys(cell.reported)
+    async def stream(
+        self,
+        code: str,
+        timeout: float | None,
+        *,
+        chunks: bool,
+        variables: Mapping[str, Any] | None,
+        env: Mapping[str, str] | None,
+        batches: bool,
+        raise_errors: bool,
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult]:
+        """Runs a cell; yields its requests, its output and its result, as `CodeExecutor.stream`."""
+        self._kernel.check_running()
+        events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
+        events = BoundedQueue(MAX_WAITING_CHUNKS)
+
+        async def offer(request: ApprovalRequest) -> None:
+            if chunks and self._kernel.client is not None:
+                await self._kernel.client.remote_kernel.channels.wait_for_marker(request.output_mark)
+            events.put(request)
+
+        approver = accepts_batches(offer) if batches else offer
+        outputs = OutputCollector(events.put_or_drop if chunks else None)
+        cell = await new_cell(code, timeout, approver, variables, env, outputs)
+
+        async def run() -> None:
+            events.put(await result_of(self.run(cell), raise_errors=raise_errors))
+
+        try:
+            async with aclosing(events.produced_by(run())) as produced:
+                async for event in produced:
+                    if dropped := events.pop_dropped():
+                        yield CodeExecutionChunk(f"\n[ipybox] {dropped:,} characters were omitted here.\n", notice=True)
+                    if isinstance(event, CodeExecutionResult):
+                        cell.reported.clear()
+                    if isinstance(event, Stream | Display | Clear):
+                        event = CodeExecutionChunk(text_of(event), output=event)
+                    yield event
+        except Exception:  # every error contains the cell's notices
+            cell.reported.clear()
+            raise
+        finally:
+            # The next cell repeats what a consumer that stopped early has not received.
+            self._kernel.notices[:0] = dict.fromkeys(cell.reported)
 
     async def _run_in_kernel(self, cell: Cell, record: "ExecutionRecord") -> CodeExecutionResult:
         if (before := self._kernel.client) is not None and before.remote_kernel.channels.client_cells:

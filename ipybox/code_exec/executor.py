@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, CellRunner, new_cell
-from ipybox.code_exec.cell_stream import stream_cell
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.option_checks import accepts_options
@@ -350,7 +349,9 @@ class CodeExecutor:
                 handle that.
             AuditError, ExecutionCancelledError, RuntimeError, TimeoutError, ValueError, VariableError: As `execute`.
         """
-        return stream_cell(self._kernel, self._runner, code, timeout, chunks, variables, env, batches, raise_errors)
+        return self._runner.stream(
+            code, timeout, chunks=chunks, variables=variables, env=env, batches=batches, raise_errors=raise_errors
+        )
 
     def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.

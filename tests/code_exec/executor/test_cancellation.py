@@ -104,7 +104,7 @@ async def test_cancel_says_when_the_kernel_had_to_be_restarted(executor: CodeExe
 async def test_a_slow_consumer_gets_chunks_with_gaps_that_are_told_and_the_whole_result(
     executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("ipybox.code_exec.cell_stream.MAX_WAITING_CHUNKS", 1000)
+    monkeypatch.setattr("ipybox.code_exec.cell_runner.MAX_WAITING_CHUNKS", 1000)
     lines = "for i in range(100): print('x' * 99, flush=True)"
     items = executor.stream(f"import time\nprint('begun', flush=True)\ntime.sleep(0.2)\n{lines}", chunks=True)
     assert await anext(items) == CodeExecutionChunk("begun\n")

@@ -98,7 +98,7 @@ print("after")
 async def test_a_slow_consumer_gets_displays_with_gaps_and_all_in_the_result(
     executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("ipybox.code_exec.cell_stream.MAX_WAITING_CHUNKS", 10_000)
+    monkeypatch.setattr("ipybox.code_exec.cell_runner.MAX_WAITING_CHUNKS", 10_000)
     items = executor.stream("for i in range(50): display({'image/png': 'AAAA' * 250}, raw=True)", chunks=True)
     first = await anext(items)
     assert (await executor.execute("'the one before has ended'")).notices == []
