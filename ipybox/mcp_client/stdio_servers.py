@@ -106,14 +106,14 @@ def harden_stdio_params(server: StdioParams, places: WritablePlaces) -> StdioPar
 
 def _check_programs(words: Sequence[str], places: WritablePlaces) -> None:
     """Raises an MCPServerError if code can write the program of a command or the programs in its arguments."""
+    program, *arguments = words
+    if _name(program) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
+        words = arguments[2:] or [program]
     command, *arguments = words
-    if _name(command) == "srt" and arguments[:1] in (["-s"], ["--settings"]):
-        words = arguments[2:] or words[:1]
-        command, *arguments = words
     named = arguments[: _head(words)[0]] if _name(command) in _RUNNERS else []
     if _name(command) in _PACKAGE_RUNNERS:
         named = [word for word in named if os.sep in word]
-    for path in (command, *map(_value, named)):
+    for path in (program, command, *map(_value, named)):
         if places.covers(path) and os.path.lexists(path):
             raise MCPServerError(
                 f"{path} is writable from the kernel, but would run with your permissions: move it elsewhere, "
@@ -166,8 +166,6 @@ def _loads_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
             return _runs_a_package(arguments)
         case "uv":
             return arguments[:2] == ["tool", "run"] and _runs_a_package(arguments[2:])
-        case "srt" if arguments[:1] in (["-s"], ["--settings"]) and len(arguments) > 2:
-            return _loads_nothing(arguments[2:], places)
         case _:
             return False
 

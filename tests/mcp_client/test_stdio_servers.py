@@ -32,7 +32,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy("/bin/true", programs / name)
     directory = tmp_path / "workspace"
     directory.mkdir()
-    for name in ("server.py", "server.sh", "data"):
+    for name in ("server.py", "server.sh", "srt", "data"):
         (directory / name).write_text("")
         (directory / name).chmod(0o755)
     monkeypatch.chdir(directory)
@@ -60,8 +60,6 @@ def started(places: WritablePlaces, command: str, *args: str, **options: Any) ->
         ("uv", ["tool", "run", "server"]),
         ("node", ["/opt/server/index.js", "."]),
         ("node", ["/opt/server/index.js", "{workspace}/data"]),
-        ("srt", ["--settings", "examples/settings.json", "uvx", "server", "."]),
-        ("srt", ["-s", "examples/settings.json", "uvx", "server"]),
         (sys.executable, ["-c", "import server", "{workspace}/data"]),
         (sys.executable, ["-m", "server", "{workspace}/data"]),
         (sys.executable, ["-EI", "-m", "server"]),
@@ -99,6 +97,7 @@ def test_known_launchers_start_in_the_working_directory(
         ("node", ["{workspace}/missing.js"]),
         ("/missing/node", ["/opt/server/index.js"]),
         ("srt", ["-s", "{workspace}/data"]),
+        ("srt", ["-s", "/x.json", "uvx", "server"]),
         ("srt", ["mcp-server", "--verbose"]),
         ("srt", ["-s", "/x.json", "mcp-server", "--verbose"]),
         ("missing-server", []),
@@ -173,6 +172,7 @@ def test_a_server_starts_in_the_root_if_code_can_write_the_state_directory(
         ("uvx", ["--from", "x @ file://{workspace}", "x"], "workspace is writable from the kernel"),
         ("uvx", ["--from", "{workspace}", "x"], "workspace is writable from the kernel"),
         ("srt", ["-s", "/x.json", "uvx", "--from", "{workspace}", "x"], "workspace is writable from the kernel"),
+        ("{workspace}/srt", ["-s", "/x.json", "uvx", "server"], "srt is writable from the kernel"),
         ("srt", ["{workspace}/server.sh"], "server.sh is writable from the kernel"),
         ("srt", ["-s", "/x.json", "{workspace}/server.sh"], "server.sh is writable from the kernel"),
         ("srt", ["-s", "/x.json", "node", "{workspace}/server.py"], "server.py is writable from the kernel"),
