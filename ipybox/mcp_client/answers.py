@@ -20,10 +20,6 @@ from ipybox.workspace.registrations import HINTS, UNDECLARED, ToolSpec
 
 JSON = dict[str, Any]
 
-_MAX_NAME = 100
-#: Maximum number of malformed properties of a schema that a remark lists.
-_MAX_NAMED = 20
-
 #: Maximum number of a server's tools. A longer list is an error.
 MAX_TOOLS = 5000
 
@@ -67,7 +63,7 @@ class ToolList(list[ToolSpec]):
             if known is tool:
                 self.append(tool)
             elif known != tool:
-                self.remarks.append(f"tool {_shown(tool.name)} is listed twice: the second definition is ignored")
+                self.remarks.append(f"tool {tool.name!r} is listed twice: the second definition is ignored")
 
 
 def wrap_dispatcher(session: ClientSession, on_excess: Callable[[str], None]) -> None:
@@ -134,7 +130,7 @@ def _usable(given: Any, version: str, number: int) -> _Found:
     schema, losses = _schema(tool.get("inputSchema"), "inputSchema")
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     if is_modern and (problem := find_invalid_x_mcp_header(schema)) is not None:
-        return None, f"tool {_shown(name)} is omitted: {problem}"  # the SDK drops such tools, as MCP requires
+        return None, f"tool {name!r} is omitted: {problem}"  # the SDK drops such tools, as MCP requires
     if output in (None, {}):
         output = None
     elif not (is_modern and isinstance(cast(object, output), dict)):  # newer versions allow any schema
@@ -149,7 +145,7 @@ def _usable(given: Any, version: str, number: int) -> _Found:
     if isinstance(execution, dict) and cast(JSON, execution).get("taskSupport") == "required":
         description = f"{_TASK_ONLY}\n\n{description or ''}"
         problems.append(_TASK_ONLY)
-    remark = f"tool {_shown(name)}: {'; '.join(problems)}" if problems else None
+    remark = f"tool {name!r}: {'; '.join(problems)}" if problems else None
     return ToolSpec(name, description, schema, output, _hints(tool.get("annotations"))), remark
 
 
@@ -184,8 +180,7 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
             usable[key] = True
             if isinstance(each, list):  # a keyword in the wrong place, such as `required`
                 del usable[key]
-            if len(losses) < _MAX_NAMED:
-                losses.append(f"{name}.properties.{_shown(key)}")
+            losses.append(f"{name}.properties.{key!r}")
         if losses:
             schema["properties"] = usable
     else:
@@ -198,10 +193,6 @@ def _schema(given: Any, name: str) -> tuple[JSON, list[str]]:
     if not isinstance(schema.get("$schema"), str | None):
         del schema["$schema"]
     return schema, losses
-
-
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…")
 
 
 @dataclass(frozen=True)

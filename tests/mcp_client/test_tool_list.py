@@ -129,10 +129,10 @@ def test_a_tool_without_a_name_is_omitted(malformed: Any, version: str):
 
 def test_a_tool_that_the_protocol_forbids_is_omitted_with_the_reason():
     header = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "bad header"}}}
-    tools, remarks = accepted(page({"name": "x" * 300, "inputSchema": header}, GOOD), "2026-07-28")
+    tools, remarks = accepted(page({"name": "x", "inputSchema": header}, GOOD), "2026-07-28")
     assert tools.keys() == {"good"}
     (remark,) = remarks
-    assert remark.startswith(f"tool '{'x' * 100}…' is omitted: ")
+    assert remark.startswith("tool 'x' is omitted: ")
     assert "header" in remark
 
 

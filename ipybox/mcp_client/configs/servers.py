@@ -24,9 +24,6 @@ from ipybox.workspace.env_file import parse_env_file
 from ipybox.workspace.trust import read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
-#: Maximum bytes of a user's file; Claude Code's also contains its history.
-MAX_USER_FILE = 64 << 20
-
 #: Maximum bytes of an untrusted configuration and all `envFile`s of its servers.
 MAX_UNTRUSTED = 256 << 10
 
@@ -222,18 +219,12 @@ class _ConfigReader:
             raise ValueError(f"its envFile can't be read: {exc.strerror or exc}") from None
 
     def _read(self, path: Path, *, is_untrusted: bool) -> bytes:
-        if is_untrusted:
-            data = read_untrusted(path, self._workspace)
-            self._untrusted += len(data)
-            if self._untrusted > MAX_UNTRUSTED:
-                raise OSError(f"the files for all servers are larger than {MAX_UNTRUSTED} bytes")
-            return data
-        if path.exists() and not path.is_file():
-            raise OSError("not a regular file")
-        with path.open("rb") as file:
-            data = file.read(MAX_USER_FILE + 1)
-        if len(data) > MAX_USER_FILE:
-            raise OSError(f"larger than {MAX_USER_FILE} bytes")
+        if not is_untrusted:
+            return path.read_bytes()
+        data = read_untrusted(path, self._workspace)
+        self._untrusted += len(data)
+        if self._untrusted > MAX_UNTRUSTED:
+            raise OSError(f"the files for all servers are larger than {MAX_UNTRUSTED} bytes")
         return data
 
 
