@@ -15,7 +15,11 @@ def create_private(path: Path, mode: Literal["w", "wb"] = "w") -> IO[Any]:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Writes a file with mode 0600 and atomically replaces an existing one, which is kept if that fails."""
+    """Writes a file with mode 0600 and atomically replaces an existing one, which is kept if that fails.
+
+    Creates its directory, readable only by its owner, if needed.
+    """
+    make_directory(path.parent)
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     try:
         with create_private(new) as file:

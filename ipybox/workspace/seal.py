@@ -24,7 +24,7 @@ from typing import Any
 from ipybox.guest.tools.protocol import RunRequest
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.private_file import load_or_create_key, replace_private
-from ipybox.support.state import make_directory, state_dir, workspace_state_path
+from ipybox.support.state import state_dir, workspace_state_path
 from ipybox.support.untrusted_paths import real_path
 from ipybox.workspace.registrations import PinnedTool, Registration, first_line, record_file, seal_in
 
@@ -132,7 +132,6 @@ class ImportedSecrets:
         """
         if state_dir().resolve().is_relative_to(self._workspace):
             raise PermissionError(f"the state directory {state_dir()} is inside the workspace, where code may read it")
-        make_directory(self.directory)
         replace_private(self._file(server_name, server_params), json.dumps(values))
 
     def keep_only(self, server_name: str, server_params: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 from ipybox.support.printable import printable
 from ipybox.support.private_file import replace_private
 from ipybox.support.safe_directory import names_below, open_directory
-from ipybox.support.state import data_dir, make_directory, state_dir
+from ipybox.support.state import data_dir, state_dir
 from ipybox.support.untrusted_paths import MAX_SETTINGS
 from ipybox.support.way_in import restart
 
@@ -70,7 +70,6 @@ class TrustStore:
                 f"the state directory {state_dir()} is inside the workspace, where code may change it"
             )
         agreement = self._agreement(file, data, profile)
-        make_directory(self._directory)
         replace_private(self._directory / _name(agreement), json.dumps(asdict(agreement), indent=1))
 
     def agreements(self) -> list[Agreement]:

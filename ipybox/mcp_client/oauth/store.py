@@ -9,11 +9,10 @@ import asyncio
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from mcp.shared.auth import (
     OAuthClientInformationFull,
@@ -27,8 +26,6 @@ from pydantic import BaseModel, ValidationError
 from ipybox.mcp_client.params import OAuthParams
 from ipybox.support.private_file import replace_private
 from ipybox.support.state import make_directory, state_dir
-
-logger = logging.getLogger(__name__)
 
 #: Seconds before its expiry at which a token is renewed, so that it doesn't expire while a request is in progress.
 _MARGIN = 10
@@ -88,26 +85,21 @@ class GrantFile:
         self.path = state_dir() / "oauth" / f"{name}.json"
 
     def read(self) -> StoredGrant:
-        """Returns the grant, or an empty one if there is no file, or if the file can't be read (which is logged)."""
-        try:
+        """Returns the grant, or an empty one if there is none, or it can't be read: a new sign-in replaces it."""
+        with suppress(OSError, ValidationError):
             grant = StoredGrant.model_validate_json(self.path.read_bytes())
-        except FileNotFoundError:
-            return StoredGrant(resource=self._resource)
-        except (OSError, ValidationError) as exc:
-            reason = exc.strerror if isinstance(exc, OSError) else "the file is damaged"
-            logger.warning("can't read %s, which stores the sign-in to %s: %s", self.path, self._resource, reason)
-            return StoredGrant(resource=self._resource)
-        return grant if grant.resource == self._resource else StoredGrant(resource=self._resource)
+            if grant.resource == self._resource:
+                return grant
+        return StoredGrant(resource=self._resource)
 
     def write(self, grant: StoredGrant) -> None:
         """Replaces the file; raises an OSError if it can't be written."""
-        self._make_directory()
         replace_private(self.path, grant.model_dump_json(exclude_none=True))
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
         """Waits until no other process refreshes the grant, and locks it."""
-        self._make_directory()
+        make_directory(self.path.parent)
         fd = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # On a thread: if the wait is cancelled, the thread ends when the other process has refreshed the grant.
         locking = asyncio.get_running_loop().run_in_executor(None, fcntl.flock, fd, fcntl.LOCK_EX)
@@ -119,6 +111,3 @@ class GrantFile:
                 os.close(fd)
             else:
                 locking.add_done_callback(lambda _: os.close(fd))
-
-    def _make_directory(self) -> None:
-        make_directory(self.path.parent)

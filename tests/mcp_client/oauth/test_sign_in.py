@@ -224,14 +224,13 @@ async def test_a_token_goes_to_no_other_origin(server: Guarded):
     assert list(sent.values()) == [True, False, False]
 
 
-async def test_a_damaged_file_means_no_tokens(server: Guarded, state: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_damaged_file_means_no_tokens(server: Guarded, state: Path):
     await greet({"url": server.url}, sign_in=sign_in)
     (file,) = files(state)
     file.write_text(file.read_text()[:-10])
 
     with pytest.raises(MCPServerError, match=REGISTER_AGAIN):
         await greet({"url": server.url})
-    assert f"can't read {file}, which stores the sign-in to {server.url}: the file is damaged" in caplog.text
     assert await greet({"url": server.url}, sign_in=sign_in) == "Hello, you!"
 
 
