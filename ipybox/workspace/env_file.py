@@ -94,8 +94,18 @@ def read_env_file(workspace: Path) -> dict[str, str]:
 
 
 def parse_env_file(content: bytes) -> tuple[dict[str, str], int]:
-    """Returns the variables in the content of a `.env` file, and the number of omitted values."""
-    return _expanded(_bindings(content.decode(errors="replace").removeprefix("\ufeff")))
+    """Returns the variables in a `.env` file, with references to earlier ones expanded, and how many are omitted."""
+    expanded: dict[str, str] = {}
+    left, omitted = MAX_SETTINGS, 0
+    for name, value in _bindings(content.decode(errors="replace").removeprefix("\ufeff")):
+        parts = [*_parts(value, expanded)]  # not joined yet, so it takes no more memory than the file
+        size = sum(map(len, parts))
+        if size > left:
+            omitted += 1
+        elif "\0" not in value:
+            left -= size
+            expanded[name] = "".join(parts)
+    return expanded, omitted
 
 
 def _bindings(text: str) -> Iterator[tuple[str, str]]:
@@ -110,21 +120,6 @@ def _bindings(text: str) -> Iterator[tuple[str, str]]:
         else:
             value = _COMMENT.split(unquoted or "", maxsplit=1)[0].rstrip()
         yield quoted_key or key, value
-
-
-def _expanded(bindings: Iterator[tuple[str, str]]) -> tuple[dict[str, str], int]:
-    """Returns the values with references to earlier variables expanded, and the number of omitted values."""
-    expanded: dict[str, str] = {}
-    left, omitted = MAX_SETTINGS, 0
-    for name, value in bindings:
-        parts = [*_parts(value, expanded)]  # not joined yet, so it takes no more memory than the file
-        size = sum(map(len, parts))
-        if size > left:
-            omitted += 1
-        elif "\0" not in value:
-            left -= size
-            expanded[name] = "".join(parts)
-    return expanded, omitted
 
 
 def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
