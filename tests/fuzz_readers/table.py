@@ -309,6 +309,19 @@ def numbered(size: int, value: Any) -> dict[str, Any]:
     return {str(number): value for number in range(size // 12)}
 
 
+def alike(size: int) -> list[str]:
+    """Returns names of properties that become the same name in Python."""
+    return ["a" + f"{number:b}".translate({ord("0"): "!", ord("1"): "?"}) for number in range(size // 20)]
+
+
+def words(size: int) -> list[str]:
+    """Returns words of letters only."""
+    return [
+        "Word" + f"{number:o}".translate({ord("0") + each: ord("a") + each for each in range(8)})
+        for number in range(size)
+    ]
+
+
 def keys(size: int, _: Path) -> bytes:
     """Returns an object with many keys, the last of them twice."""
     return json.dumps(numbered(size, 1)).encode()[:-1] + b', "a": 1, "a": 1}'
@@ -675,6 +688,22 @@ READERS: dict[str, Reader] = {
             b"`",
             b"<",
         ),
+    ),
+    "schema of an MCP tool": Reader(
+        [],
+        lambda schema: render_package("s", {"command": "x"}, [ToolSpec("t", None, {"type": "object"} | schema)], ""),
+        inputs={
+            "names alike": lambda size, _: {"properties": dict.fromkeys(alike(size), True)},
+            "required names alike": lambda size, _: {"required": alike(size)},
+            "words": lambda size, _: {
+                "properties": {each: {"description": "another " * 5} for each in words(size // 60)}
+            },
+            "patterns": lambda size, _: {
+                "properties": {each: {"type": "string", "pattern": rf"\w{{9}}{each}"} for each in words(size // 60)}
+            },
+            "parts that require": lambda size, _: {"allOf": [{"required": [each]} for each in words(size // 30)]},
+            "parts that list": lambda size, _: {"allOf": [{"properties": {"a": {"enum": words(size // 30)}}}] * 2},
+        },
     ),
     "MCP tools": Reader(
         [],

@@ -13,7 +13,7 @@ from tests.mcp_apigen.test_package import LINE_LENGTH
 
 def source(description: str, schema: dict[str, Any] | None = None) -> str:
     field = {"type": "string", **(schema or {}), "description": description}
-    source, _, _ = render_module(ToolSpec("find", None, {"type": "object", "properties": {"where": field}}), "find")
+    source, _, _ = render_module(ToolSpec("find", None, {"type": "object", "properties": {"where": field}}), "find", {})
     return source
 
 

@@ -168,15 +168,15 @@ def test_member_names(values: list[str], expected: list[str]) -> None:
     ids=ascii,
 )
 def test_class_names(hint: str, expected: str) -> None:
-    name = class_name(hint, set())
+    name = class_name(hint, {})
     assert name == expected
     assert name.isidentifier()
     assert not keyword.iskeyword(name)
 
 
 def test_taken_class_names_get_the_prefix_then_a_number() -> None:
-    assert class_name("filter", set(), "Result") == "Filter"
-    taken = {"Filter"}
+    assert class_name("filter", {}, "Result") == "Filter"
+    taken = {"Filter": 1}
     assert class_name("filter", taken, "Result") == "ResultFilter"
     assert class_name("filter", taken, "Result") == "ResultFilter2"
     assert class_name("filter", taken) == "Filter2"

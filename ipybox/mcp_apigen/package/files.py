@@ -45,13 +45,14 @@ def render_package(
     owner = f"Tools of the MCP server {server_name}" if server_params else "Functions of the application"
     index = [f"{owner}, one module each.", ""]
     names: set[str] = set()
+    patterns: dict[str, bool] = {}
     files = {"__init__.py": ""}
     hashes = {"__init__.py": ""}
     records: dict[str, ModuleRecord] = {}
     for tool, name in zip(tools, module_names([*map(_NAME, tools)], known or {}), strict=True):
         sentence = summary(tool.description or "", max(_INDEX_WIDTH - len(name) - 2, _LEAST_SUMMARY))
         index.append(f"{name}: {sentence}" if sentence else name)
-        source, used, schema = render_module(tool, name)
+        source, used, schema = render_module(tool, name, patterns)
         names |= used
         files[f"{name}.py"] = source
         if schema is not None:
@@ -85,25 +86,26 @@ def _render_init(server_name: str, server_params: dict[str, Any], index: list[st
     return "\n".join(lines) + "\n"
 
 
-def render_module(tool: ToolSpec, name: str) -> tuple[str, set[str], str | None]:
+def render_module(tool: ToolSpec, name: str, patterns: dict[str, bool]) -> tuple[str, set[str], str | None]:
     """Returns the text of a tool's module, the names that it imports from its package, and a schema.
 
-    The schema is the one that arguments are also checked against, or None if types suffice.
+    The schema is the one that arguments are also checked against, or None if types suffice. `patterns` are those of the
+    package so far.
     """
-    params, complete = _model(tool, "Params", tool.input_schema)
+    params, complete = _model(tool, "Params", tool.input_schema, patterns)
     schema = None if complete else _document(tool.input_schema)
     params.checked = schema is not None
     result = None
     if mapping(tool.output_schema) and _admits_objects(tool.output_schema):
-        result, _ = _model(tool, "Result", tool.output_schema)
+        result, _ = _model(tool, "Result", tool.output_schema, patterns)
     source, names = render_tool(tool.name, name, tool.description or "", params, result)
     return source, names, schema
 
 
-def _model(tool: ToolSpec, name: str, schema: Any) -> tuple[Model, bool]:
+def _model(tool: ToolSpec, name: str, schema: Any, patterns: dict[str, bool]) -> tuple[Model, bool]:
     """Returns the model of a schema, and whether types express all that it demands of arguments."""
     try:
-        model, remarks, complete = parse(Resolver(schema), name)
+        model, remarks, complete = parse(Resolver(schema, patterns), name)
     except (SchemaError, RecursionError) as exc:
         logger.warning("tool %r: %s accepts any fields: %s", tool.name, name, exc)
         return Model(name, "Accepts any fields because Python's types can't express the schema."), False

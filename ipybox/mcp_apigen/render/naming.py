@@ -68,7 +68,7 @@ def field_names(wire_names: Iterable[str]) -> dict[str, str]:
     """Returns attribute names for properties, by their wire names; usable names are kept."""
     names = dict.fromkeys(wire_names, "")
     # A renamed field must not get the wire name of another property.
-    taken = {*names}
+    taken = dict.fromkeys(names, 1)
     for name in names:
         names[name] = name if _is_usable(name, _RESERVED_FIELDS) else _renamed(name, "field", _RESERVED_FIELDS, taken)
     return names
@@ -77,15 +77,15 @@ def field_names(wire_names: Iterable[str]) -> dict[str, str]:
 def member_names(values: Iterable[str]) -> dict[str, str]:
     """Returns names for the members of an enum, by their values."""
     names = {value: value if _is_usable(value, _RESERVED_MEMBERS) else "" for value in values}
-    taken = {*names.values()}
+    taken = dict.fromkeys(names.values(), 1)
     for value, name in names.items():
         if not name:
             names[value] = _renamed(value, "value" if value.strip() else "empty", _RESERVED_MEMBERS, taken)
     return names
 
 
-def class_name(hint: str, taken: set[str], prefix: str = "") -> str:
-    """Returns a name for a class that the schema calls `hint`, and adds it to `taken`.
+def class_name(hint: str, taken: dict[str, int], prefix: str = "") -> str:
+    """Returns a name for a class that the schema calls `hint`, and adds it to `taken`, with 1 as its last number.
 
     If the name is taken, the prefix is tried before a number.
     """
@@ -134,15 +134,17 @@ def _identifier(text: str, fallback: str) -> str:
     return name if name.isidentifier() else fallback
 
 
-def _renamed(text: str, fallback: str, reserved: frozenset[str], taken: set[str]) -> str:
+def _renamed(text: str, fallback: str, reserved: frozenset[str], taken: dict[str, int]) -> str:
     base = _identifier(text, fallback)
     return _claim(base if _is_usable(base, reserved) else f"{base}_", taken, "_")
 
 
-def _claim(base: str, taken: set[str], separator: str) -> str:
-    name, number = base, 1
+def _claim(base: str, taken: dict[str, int], separator: str) -> str:
+    """Returns the name, with a number if it is taken. `taken` has the last number of each: a thousand can be alike."""
+    name, number = base, taken.get(base, 1)
     while name in taken:
         number += 1
         name = f"{base}{separator}{number}"
-    taken.add(name)
+    taken[base] = number
+    taken[name] = 1
     return name

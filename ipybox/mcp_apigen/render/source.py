@@ -33,7 +33,7 @@ _WORD = re.compile(r"[A-Za-z][a-z]+|[A-Z]+(?![a-z])")
 # A description with numbers, quotations, remarks or words of another script says something.
 _SAYING = re.compile(r"[^\w\s.,/-]|\d", re.ASCII)
 _ENDING = re.compile(r"(?<=[a-z]{3})(?:ies|es|s|ed|ing)\b")
-_LEAST_PREFIX = 4
+_LEAST_PREFIX, _LONGEST_PREFIX = 4, 40
 
 #: The last lines. `run_async` is the last name, after which people's additions start.
 _VARIANTS = "run_many, run_many_async = run.many, run.many_async\nrun_async = run.aio"
@@ -55,11 +55,11 @@ def render_tool(
         _define(result, sent, visited, is_sent=False)
     fields: dict[Definition, dict[str, str]] = {}
     # In the body of its class, a field would shadow a class of the same name.
-    taken = {"Params", "Result"}
+    taken = dict.fromkeys(("Params", "Result"), 1)
     for each in sent:
         if isinstance(each, Model):
             fields[each] = naming.field_names(map(_WIRE_NAME, each.fields))
-            taken.update(fields[each].values())
+            taken |= dict.fromkeys(fields[each].values(), 1)
     classes: dict[Definition, str] = {params: "Params"}
     if result:
         classes[result] = "Result"
@@ -190,6 +190,7 @@ def is_redundant(description: str, known: set[str]) -> bool:
         # Names are often abbreviated, as `repo` is.
         if word in _EMPTY or stem in known:
             continue
-        if not any(len(name) >= _LEAST_PREFIX and stem.startswith(name) for name in known):
+        lengths = range(_LEAST_PREFIX, min(len(stem), _LONGEST_PREFIX) + 1)
+        if not any(stem[:length] in known for length in lengths):
             return False
     return True

@@ -2,7 +2,6 @@
 
 import math
 import re
-from functools import lru_cache
 from typing import Any
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -15,6 +14,8 @@ _UNREADABLE = 2**64  # larger bounds help no reader; the kernel checks them with
 #: The largest integer that JavaScript holds exactly: servers written in it declare this bound for each integer.
 _SAFE = 2**53 - 1
 _MAX_PATTERN = 500
+#: Maximum different patterns of a package that types check: one can take 70 ms to compile.
+_MAX_PATTERNS = 100
 
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "divisibleBy"}
 #: Keywords of all drafts that demand something of values of one kind only.
@@ -67,7 +68,7 @@ def demands(schema: Schema, kinds: list[str]) -> set[str]:
     return said - _OF_SOME_KIND.difference(*map(OF_KIND.__getitem__, kinds)) if kinds else said
 
 
-def limits_of(schema: Schema, kind: str) -> tuple[Constraints, int]:
+def limits_of(schema: Schema, kind: str, patterns: dict[str, bool]) -> tuple[Constraints, int]:
     """Returns the limits of values of a kind, and how many keywords limit them, apart from keywords for their parts."""
     keywords = schema.keys() & OF_KIND[kind] - _PARTS - dict(_IDLE.items() & schema.items()).keys()
     limits: list[tuple[str, Any]] = []
@@ -78,7 +79,7 @@ def limits_of(schema: Schema, kind: str) -> tuple[Constraints, int]:
             value = schema[keyword] if keyword in keywords else None
             if value is not None and is_number(value) and least <= value < _MAX_LENGTH and value == int(value):
                 limits.append((name, int(value)))
-        if "pattern" in keywords and (pattern := usable_pattern(schema["pattern"])):
+        if "pattern" in keywords and (pattern := usable_pattern(schema["pattern"], patterns)):
             limits.append(("pattern", pattern))
     return tuple(limits), len(keywords)
 
@@ -118,14 +119,20 @@ def beyond_safe(limits: Constraints) -> Constraints | None:
     return tuple(limit for limit in limits if limit not in (("ge", -_SAFE), ("le", _SAFE)))
 
 
-def usable_pattern(pattern: Any) -> str | None:
-    """Returns `pattern` if pydantic can check it as ECMA 262 defines it, or else None."""
+def usable_pattern(pattern: Any, known: dict[str, bool]) -> str | None:
+    """Returns `pattern` if pydantic can check it as ECMA 262 defines it, or else None.
+
+    `known` tells of each pattern of the package so far whether pydantic accepts it.
+    """
     if not isinstance(pattern, str) or not 0 < len(pattern) <= _MAX_PATTERN or not pattern.isprintable():
         return None
-    return pattern if not _DIFFERENT.search(pattern) and _compiles(pattern) else None
+    if _DIFFERENT.search(pattern):
+        return None
+    if pattern not in known:
+        known[pattern] = len(known) < _MAX_PATTERNS and _compiles(pattern)
+    return pattern if known[pattern] else None
 
 
-@lru_cache(maxsize=1024)
 def _compiles(pattern: str) -> bool:
     try:
         SchemaValidator(core_schema.str_schema(pattern=pattern))

@@ -136,7 +136,7 @@ class _SchemaParser:
 
     def _limits(self, kind: str, schema: Schema) -> Constraints:
         """Returns the limits of values of a kind, and records whether the schema demands more of them."""
-        limits, keywords = limits_of(schema, kind)
+        limits, keywords = limits_of(schema, kind, self._resolver.patterns)
         self.exact &= len(limits) == keywords
         return limits
 
@@ -191,7 +191,7 @@ class _SchemaParser:
         if alike:
             self._alike[hint, alike] = model
         model.forbid_extra = _is_closed(schema)
-        self.exact &= limits_of(schema, "object")[1] == 0
+        self.exact &= limits_of(schema, "object", self._resolver.patterns)[1] == 0
         properties, required, left_open = self._properties(schema, open_ended=not model.forbid_extra)
         self.exact &= required <= properties.keys() and schema.get("additionalProperties", True) in (True, False, {})
         self.exact &= isinstance(schema.get("required", []), list)
@@ -248,7 +248,7 @@ class _SchemaParser:
         kind, pattern = flat.get("format"), flat.get("pattern")
         if isinstance(kind, str) and kind.lower() not in text.lower():
             notes.append(f"format {kind}")
-        if isinstance(pattern, str) and not usable_pattern(pattern):
+        if isinstance(pattern, str) and not usable_pattern(pattern, self._resolver.patterns):
             notes.append(f"pattern {pattern}")
         default = schema.get("default", flat.get("default"))
         if default is not None and not shown and "default" not in text.lower():

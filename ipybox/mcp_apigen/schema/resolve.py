@@ -46,6 +46,8 @@ class Resolver:
     """
 
     root: Any
+    #: See `usable_pattern`.
+    patterns: dict[str, bool] = field(default_factory=dict[str, bool])
     #: The identities of the parts of the original schema.
     written: set[int] = field(default_factory=set[int])
     #: The identities of flat schemas that combine several, and possibly demand less.
@@ -175,10 +177,13 @@ class Resolver:
             self._spend(len(sides[0]) + len(sides[1]))
             return sides[0] | sides[1] | {key: self._conjunction(sides[0][key], sides[1][key]) for key in shared}
         if name == "required":
-            return list(dict.fromkeys([*strings(left), *strings(right)]))
+            names = [*strings(left), *strings(right)]
+            self._spend(len(names))
+            return list(dict.fromkeys(names))
         if name == "type":
             return _common_types(strings(left), strings(right))
         if name == "enum":
+            self._spend(len(elements(left)) * len(elements(right)) >> 6)
             return [value for value in elements(left) if value in elements(right)]
         if name == "items":
             return self._conjunction(left, right)
