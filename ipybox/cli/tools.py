@@ -31,7 +31,7 @@ def tools(workspace: Path, query: Sequence[str], as_json: bool) -> int:
     with gc_paused(own=True):  # syntax trees are many objects, none of which is garbage
         every = [*gentool_cards(library), *mcp_cards(library)]
     cards = (named(every, asked) or search(every, asked)) if asked else every
-    for error in library.unreadable:
+    for error in library.unreadable.values():
         tell(error)
     if as_json:
         say_json([card.described() for card in cards])

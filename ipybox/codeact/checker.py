@@ -55,7 +55,9 @@ def inspect(workspace: Path | str = ".") -> Report:
         for name, module in library.mcp_tools():
             if name not in parsers:
                 found += orphan_problems(name, module)
-    unreadable = (Problem(each.path, each.line, each.reason, "fix or remove it") for each in library.unreadable)
+    unreadable = (
+        Problem(each.path, each.line, each.reason, "fix or remove it") for each in library.unreadable.values()
+    )
     problems = sorted({*found, *unreadable})
     return Report({"saved code action": len(gentools), "output parser": len(parsers)}, problems)
 

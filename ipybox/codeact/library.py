@@ -45,7 +45,8 @@ class Library:
 
     def __init__(self, workspace: Path | str):
         self.workspace = SourceReader(workspace)
-        self.unreadable: list[UnreadableError] = []
+        #: The errors by path.
+        self.unreadable: dict[str, UnreadableError] = {}
         self._read: dict[str, SourceModule | None] = {}
 
     def gentools(self) -> Iterator[Name]:
@@ -77,8 +78,7 @@ class Library:
         try:
             return self.workspace.entries(path)
         except UnreadableError as exc:
-            if all(known.path != path for known in self.unreadable):
-                self.unreadable.append(exc)
+            self.unreadable.setdefault(path, exc)
             return []
 
     def _parsed(self, path: str) -> SourceModule | None:
@@ -87,7 +87,7 @@ class Library:
         except FileNotFoundError:
             return None
         except UnreadableError as exc:
-            self.unreadable.append(exc)
+            self.unreadable[path] = exc
             return None
 
     def _categories(self, root: str) -> list[str]:

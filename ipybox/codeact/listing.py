@@ -52,7 +52,7 @@ def tools(*queries: str, workspace: Path | str = ".") -> str:
     cards = [*gentool_cards(library), *mcp_cards(library)]
     asked = dict.fromkeys(query.strip() for query in queries if query.strip())
     answers = dict.fromkeys(_answer(cards, query) for query in asked) if asked else [_overview(cards)]
-    return printable("\n".join(["\n\n".join(answers), *_unreadable(library.unreadable)]), lines=True)
+    return printable("\n".join(["\n\n".join(answers), *_unreadable([*library.unreadable.values()])]), lines=True)
 
 
 def _answer(cards: list[ToolInfo], query: str) -> str:

@@ -116,7 +116,7 @@ def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
     """Yields the problems of a parser, and of the code appended to its tool's module."""
     parser_path, path = f"{name.path(MCPPARSE)}.py", f"{name.path(MCPTOOLS)}.py"
     parser, module = library.module(parser_path), library.module(path)
-    if module is None and all(error.path != path for error in library.unreadable):
+    if module is None and path not in library.unreadable:
         remedy = f"register the server {name.category}, or remove the parser"
         yield Problem(parser_path, 1, f"tool {path} not found", remedy)
     if parser is None or module is None:

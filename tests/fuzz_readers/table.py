@@ -172,6 +172,14 @@ def links(size: int, root: Path) -> Path:
     return root
 
 
+def leading_out(size: int, root: Path) -> Path:
+    """Makes links that are named like categories of saved code actions."""
+    (root / "gentools").mkdir()
+    for number in range(size // 16):
+        (root / "gentools" / f"c{number}").symlink_to("/")
+    return root
+
+
 def repositories(size: int, root: Path) -> Path:
     """Makes a repository with many modules, and as many files that name it."""
     for number in range(size // 400):
@@ -524,6 +532,7 @@ READERS: dict[str, Reader] = {
                 b" a: " + b"Literal[" * 90 + b"'', " * (size // 4) + b"]" * 90 + b"\n"
             ),
             "docstring": lambda size, _: params(b" a: b\n", b'"""' + b"pr " * (size // 3) + b'"""\n'),
+            "links": leading_out,
         },
     ),
     "samples": Reader(
