@@ -1,6 +1,6 @@
 """The channels to a kernel, over one WebSocket of the gateway.
 
-One task reads the WebSocket and passes each message to the listener of its request.
+One task reads the WebSocket and passes each message to the execution of its request.
 `RemoteKernel` opens the channels to each kernel that it creates.
 """
 
@@ -9,7 +9,6 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 import aiohttp
 
@@ -51,16 +50,6 @@ def describe_exit(exit_status: object) -> str:
     return f": its process was killed by signal {-status}{name}{reason}"
 
 
-class MessageListener(Protocol):
-    """Receives the messages of one request; neither method may block."""
-
-    def on_message(self, message: messages.Message) -> None:
-        """Processes the next message."""
-
-    def on_end(self, reason: str) -> None:
-        """Records that no more messages will arrive, and why."""
-
-
 class KernelChannels:
     """Sends requests to a kernel and sorts its messages; `open` and `close` may alternate.
 
@@ -72,7 +61,9 @@ class KernelChannels:
         self._relayed = relayed
         self._websocket: aiohttp.ClientWebSocketResponse | None = None
         self._jupyter_session = ""
-        self._listeners: dict[str, MessageListener] = {}
+        self._executions: dict[str, Execution] = {}
+        #: Called with the reason when no more messages will arrive; must not block.
+        self.on_end: set[Callable[[str], object]] = set()
         #: The ids of running and queued cells that a person's clients sent. The kernel runs all cells in order: behind
         #: them, a cell of the application could be neither interrupted nor withdrawn, so it waits here.
         self.client_cells: set[str] = set()
@@ -80,7 +71,7 @@ class KernelChannels:
         self._reader: asyncio.Task[None] | None = None
         #: Whether a message could not be sent, or the gateway is lost.
         self._broken = False
-        #: Called with each message without a listener, except those about other clients' requests.
+        #: Called with each message without an execution, except those about other clients' requests.
         self.on_unclaimed: Callable[[messages.Message], object] = lambda _: None
         #: The number of the last sync marker that arrived in the output.
         self._last_marker = 0
@@ -138,7 +129,7 @@ class KernelChannels:
         execution.msg_id, data = messages.encode_execute_request(
             execution.code, execution.fields, session=self._jupyter_session, buffers=execution.buffers
         )
-        self._listeners[execution.msg_id] = execution
+        self._executions[execution.msg_id] = execution
         try:
             await self._websocket.send_bytes(data)
         except (aiohttp.ClientError, OSError):
@@ -149,13 +140,6 @@ class KernelChannels:
     def fail(self, reason: str) -> None:
         """Refuses new requests for this reason; pending ones continue until the connection ends."""
         self._broken, self.death = True, reason
-
-    def listen(self, msg_id: str, listener: MessageListener) -> None:
-        """Passes messages about another client's request to `listener`, until `forget`."""
-        if self.alive:
-            self._listeners[msg_id] = listener
-        else:
-            listener.on_end(self.death)
 
     def begin_client_cell(self, msg_id: str) -> None:
         """Records a cell that a person's client is sending."""
@@ -183,7 +167,7 @@ class KernelChannels:
 
     def forget(self, msg_id: str) -> None:
         """Ignores all further messages of a request."""
-        self._listeners.pop(msg_id, None)
+        self._executions.pop(msg_id, None)
 
     async def wait_for_marker(self, number: int) -> None:
         """Waits until all output before a sync marker has arrived, at most `MARK_TIMEOUT` seconds."""
@@ -194,10 +178,10 @@ class KernelChannels:
                     await self._marker_received.wait()
 
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
-        """Passes messages to their listeners, until the kernel or the connection ends."""
+        """Passes messages to their executions, until the kernel or the connection ends."""
         received, acknowledging = asyncio.Event(), None
         if self._relayed:
-            work = acknowledge(websocket, received, expecting=lambda: bool(self._listeners))
+            work = acknowledge(websocket, received, expecting=lambda: bool(self._executions))
             acknowledging = asyncio.create_task(work)
         try:
             while await self._dispatch(await websocket.receive()):
@@ -207,14 +191,14 @@ class KernelChannels:
                 if acknowledging is not None:
                     acknowledging.cancel()
                     await asyncio.wait([acknowledging])
-            finally:  # last: listeners must find the channels closed
+            finally:  # last: those who are called must find the channels closed
                 self.client_cells.clear()
                 self._client_cell_ended.set()
-                for listener in tuple(self._listeners.values()):
-                    listener.on_end(self.death)
+                for on_end in (*(each.on_end for each in self._executions.values()), *self.on_end):
+                    on_end(self.death)
 
     async def _dispatch(self, frame: aiohttp.WSMessage) -> bool:
-        """Passes a message to its listener; returns whether more can arrive."""
+        """Passes a message to its execution; returns whether more can arrive."""
         if frame.type is aiohttp.WSMsgType.ERROR:
             error = frame.data
             if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
@@ -244,8 +228,8 @@ class KernelChannels:
                 self._last_marker = number
                 self._marker_received.set()
             return True
-        if (listener := self._listeners.get(message.parent_id or "")) is not None:
-            listener.on_message(message)
+        if (execution := self._executions.get(message.parent_id or "")) is not None:
+            execution.on_message(message)
         elif message.parent_id in self.client_cells:
             if message.type == "status" and message.content.get("execution_state") == "idle":
                 self.end_client_cell(message.parent_id)

@@ -27,7 +27,6 @@ from ipybox.kernel_mgr.attach.client_messages import (
     request_for_kernel,
     shown_content,
 )
-from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
@@ -72,7 +71,6 @@ class KernelRelay:
         self.kernel_id = kernel.id
         self._confined = confined
         self._on_presence = on_presence
-        self._listener_id = f"attach-{uuid.uuid4().hex}"
         self._clients: set[web.WebSocketResponse] = set()
         self._runner: web.ServerRunner | None = None
         self._tasks = TaskSet()
@@ -110,27 +108,22 @@ class KernelRelay:
             await self._runner.cleanup()
             raise
         self.port = self._runner.addresses[0][1]
-        self._kernel.channels.listen(self._listener_id, self)
+        self._kernel.channels.on_end.add(self._end)
+        if not self._kernel.channels.alive:
+            self._end(self._kernel.channels.death)
 
     async def close(self) -> None:
         """Disconnects all clients and closes the port."""
-        self._kernel.channels.forget(self._listener_id)
+        self._kernel.channels.on_end.discard(self._end)
         self._end("it was closed")
         await self._tasks.cancel()
         assert self._runner is not None
         await self._runner.cleanup()
 
-    def on_message(self, message: Message) -> None:
-        """Ignores messages: the relay listens only for the kernel's end."""
-
-    def on_end(self, reason: str) -> None:
-        """Records that the kernel has ended."""
-        self._end(reason.removesuffix(" while the code ran"))
-
     def _end(self, reason: str) -> None:
         if self.ended.is_set():
             return
-        self.end_reason = reason
+        self.end_reason = reason.removesuffix(" while the code ran")
         self.ended.set()
         for client in tuple(self._clients):
             self._tasks.start(_close(client))
