@@ -55,7 +55,7 @@ def render_tool(
         _define(result, sent, visited, is_sent=False)
     fields: dict[Definition, dict[str, str]] = {}
     # In the body of its class, a field would shadow a class of the same name.
-    taken = dict.fromkeys(("Params", "Result"), 1)
+    taken = {"Params": 1, "Result": 1}
     for each in sent:
         if isinstance(each, Model):
             fields[each] = naming.field_names(map(_WIRE_NAME, each.fields))
