@@ -223,9 +223,9 @@ class ExecutorConfig:
     def _env_file(self) -> env_file.FollowedFile:
         return env_file.FollowedFile(self.workspace / env_file.NAME, lambda: env_file.read_env_file(self.workspace))
 
-    @property
+    @cached_property
     def writable_places(self) -> WritablePlaces:
-        """The places that code can write; the application does not trust their content."""
+        """The places that code can write, as they are when first asked for; the application doesn't trust them."""
         return WritablePlaces(self.workspace, self.settings, remote=self.engine is not None)
 
     @cached_property

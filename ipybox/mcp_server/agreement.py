@@ -20,14 +20,12 @@ from ipybox.workspace.registrations import Registration
 FIELD, NAMES = "unasked", "tools"
 CHOOSE, NONE = "choose", "none"
 
+#: Shows a form and returns what the user enters.
+Ask = Callable[[ElicitRequestFormParams], Awaitable[dict[str, Any]]]
 
-async def agreed(
-    server_name: str, record: Registration, ask: Callable[[ElicitRequestFormParams], Awaitable[dict[str, Any]]]
-) -> Registration:
-    """Asks about a server unless its user has decided; returns its record, with the decision if there is one.
 
-    `ask` shows a form and returns what the user enters.
-    """
+async def agreed(server_name: str, record: Registration, ask: Ask) -> Registration:
+    """Asks about a server unless its user has decided; returns its record, with the decision if there is one."""
     if not record.undecided:
         return record
     offline = record.offline

@@ -12,7 +12,6 @@ Policies with hints need the user's agreement to the tools that run without aski
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from pydantic import ValidationError
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.servers import ConfiguredServer, configured_servers, find_server
 from ipybox.mcp_server import approver
-from ipybox.mcp_server.agreement import agreed
+from ipybox.mcp_server.agreement import Ask, agreed
 from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, shows_forms
 from ipybox.mcp_server.progress import Progress
 from ipybox.mcp_server.question import ADD, FIELD, server_form
@@ -52,11 +51,8 @@ class UnansweredError(Exception):
 class Registration(DetachedTask[str]):
     """The registration of one server; its result is what the agent reads."""
 
-    def __init__(self, work: "Callable[[Registration], Coroutine[Any, Any, str]]", context: Context[Any, Any]):
-        self._can_ask = shows_forms(context)
-        #: Where the user has to sign in.
-        self.sign_in_url: str | None = None
-        super().__init__(work)
+    #: Where the user has to sign in.
+    sign_in_url: str | None = None
 
     async def sign_in(self, url: str) -> None:
         """Has the user shown where to sign in, without waiting for an answer; ends if the user declines."""
@@ -68,9 +64,9 @@ class Registration(DetachedTask[str]):
         if answer.exception() is None and answer.result().action != "accept":
             self.task.cancel()
 
-    async def content(self, form: ElicitRequestFormParams) -> dict[str, Any]:
+    async def content(self, context: Context[Any, Any], form: ElicitRequestFormParams) -> dict[str, Any]:
         """Returns what the user enters in a form; raises an UnansweredError if no person does."""
-        if not self._can_ask:
+        if not shows_forms(context):
             raise UnansweredError("this client can't ask its user")
         clock = asyncio.get_running_loop().time
         try:
@@ -110,11 +106,11 @@ class Registrations:
         """
         key = json.dumps([server_name, server_params], sort_keys=True)
         earlier = self._signing_in.pop(key, None)
-        task = self._tasks.resumed(context)
+        task = None if context.request_state is None else self._tasks.resumed(context)
         if task is None and earlier is not None and not earlier.failed:
             task = earlier
         if task is None:
-            task = Registration(partial(self._registered, server_name, server_params, progress), context)
+            task = Registration(partial(self._registered, server_name, server_params, progress, context))
         try:
             form = await self._tasks.attend(task, context)
         except BaseException:
@@ -122,7 +118,7 @@ class Registrations:
             raise
         if task.task.cancelled():
             raise MCPServerError("the user declined to sign in")
-        if task.done:
+        if task.task.done():
             return task.task.result()
         if task.sign_in_url is not None:
             self._signing_in[key] = task
@@ -137,14 +133,20 @@ class Registrations:
             await task.cancel()
 
     async def _registered(
-        self, server_name: str, server_params: dict[str, Any], progress: Progress | None, task: Registration
+        self,
+        server_name: str,
+        server_params: dict[str, Any],
+        progress: Progress | None,
+        context: Context[Any, Any],
+        task: Registration,
     ) -> str:
         # The SDK is loaded at this point; the generator is not.
         from ipybox.mcp_apigen import generate_mcp_sources
 
         services, config = self._services, self._services.config
+        ask = partial(task.content, context)
         if not server_params:
-            server = await self._configured(server_name, task)
+            server = await self._configured(server_name, ask)
             server_name, server_params = server.package, server.params
         modules = await generate_mcp_sources(
             server_name,
@@ -161,11 +163,11 @@ class Registrations:
         if services.approve != "auto" and services.uses_hints():
             record = modules.registration
             with suppress(UnansweredError):
-                record = await agreed(modules.server_name, record, task.content)
+                record = await agreed(modules.server_name, record, ask)
             lines.insert(0, f"{record.split}; {len(record.unasked)} run without asking")
         return "\n".join(lines)
 
-    async def _configured(self, server_name: str, task: Registration) -> ConfiguredServer:
+    async def _configured(self, server_name: str, ask: Ask) -> ConfiguredServer:
         """Returns the user's server with exactly this name, confirmed by the user or imported before."""
         workspace = self._services.config.workspace
         servers, _ = await asyncio.to_thread(configured_servers, workspace, self._services.config.writable_places)
@@ -174,7 +176,7 @@ class Registrations:
         registration = package_name(server.package), server.params
         if imported.of(*registration) is None:
             try:
-                content = await task.content(server_form(server.name, server.file, server.command_line))
+                content = await ask(server_form(server.name, server.file, server.command_line))
                 if content.get(FIELD) != ADD:
                     raise UnansweredError("the user did not agree")
             except UnansweredError as exc:

@@ -8,6 +8,7 @@ tool is gone also get a hidden name.
 """
 
 import ast
+import json
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -108,9 +109,7 @@ class MergedPackage:
 
 def merge(new: Mapping[str, str], old: ExistingPackage) -> MergedPackage:
     """Merges the old package into the new one."""
-    manifest = Manifest.parse(new[MANIFEST].encode())
-    if manifest is None:
-        raise ValueError(f"the new {MANIFEST} is invalid")
+    manifest = Manifest.model_validate(json.loads(new[MANIFEST]))
     files = dict(zip(new, map(str.encode, new.values()), strict=True))
     discardable, generated, hashes = set[str](), {*new}, dict[str, str]()
     if old.manifest:

@@ -74,4 +74,6 @@ def objects(value: Any) -> list[Schema]:
 
 def strings(value: Any) -> list[str]:
     """Returns a string as a list, or the strings among the elements of an array."""
-    return [item for item in ([value] if isinstance(value, str) else elements(value)) if isinstance(item, str)]
+    if isinstance(value, str):
+        return [value]
+    return [item for item in elements(value) if isinstance(item, str)]
