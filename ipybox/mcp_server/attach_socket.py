@@ -11,14 +11,15 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from ipybox.mcp_server.approval_desk import ApprovalDesk, send
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.errors import IpyboxError
+from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import state_dir, workspace_state_dir
 from ipybox.support.tasks import TaskSet, until_one_ends
 
@@ -157,41 +158,29 @@ class AttachSocket:
 
 def bind_private(path: Path) -> socket.socket:
     """Returns a non-blocking socket that listens at a path; replaces one that a killed process left there."""
-    path.unlink(missing_ok=True)
-    with _unfinished() as listener, _address(path) as address:
+
+    def listen(listener: socket.socket, address: str) -> None:
         listener.bind(address)
         path.chmod(0o600)
         listener.listen()
-    return listener
+
+    path.unlink(missing_ok=True)
+    return _opened(path, listen)
 
 
 def connect_private(path: Path) -> socket.socket:
     """Returns a non-blocking socket that is connected to the one at a path."""
-    with _unfinished() as connection, _address(path) as address:
-        connection.connect(address)
-    return connection
+    return _opened(path, socket.socket.connect)
 
 
-@contextmanager
-def _unfinished() -> Generator[socket.socket]:
-    """Yields a new non-blocking socket, and closes it after an error."""
-    new = socket.socket(socket.AF_UNIX)
+def _opened(path: Path, use: Callable[[socket.socket, str], None]) -> socket.socket:
+    """Returns a new non-blocking socket after its use with an address of about 30 bytes; some systems allow 103."""
+    opened = socket.socket(socket.AF_UNIX)
     try:
-        new.setblocking(False)  # connecting fails at once if a stopped process accepts no more connections
-        yield new
+        opened.setblocking(False)  # connecting fails at once if a stopped process accepts no more connections
+        with open_directory(path.parent, create=False) as parent:
+            use(opened, f"/proc/self/fd/{parent.fd}/{path.name}" if sys.platform == "linux" else str(path))
     except BaseException:
-        new.close()
+        opened.close()
         raise
-
-
-@contextmanager
-def _address(path: Path) -> Generator[str]:
-    """Yields an address of about 30 bytes; the limit is 103 on some systems."""
-    if sys.platform != "linux":
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
+    return opened
