@@ -28,7 +28,7 @@ class Processes(LinuxTree):
 
     def snapshot(self) -> Snapshot:
         found = {
-            pid: Process(parent, self.started.get(pid, float(pid)), True, self.memory.get(pid, 1), 0.0, 0.0)
+            pid: Process(parent, self.started.get(pid, float(pid)), True, self.memory.get(pid, 1), 0.0)
             for pid, parent in self.found.items()
         }
         return Snapshot(found, self.outside)

@@ -200,7 +200,7 @@ class LimitMonitor:
         limit = self._limits.cpu_seconds
         if limit is None or cell.exceeded:
             return MAX_PAUSE
-        cell.note(sum(processes[pid].cpu + processes[pid].children_cpu for pid in self._kernels.pids(kernel)))
+        cell.note(sum(processes[pid].cpu for pid in self._kernels.pids(kernel)))
         if cell.used > limit:
             cell.exceeded = True
             used = f"the cell used {cell.used:.1f} s of CPU time"

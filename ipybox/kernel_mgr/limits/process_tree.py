@@ -32,7 +32,6 @@ class Process(NamedTuple):
     memory: int
     #: CPU seconds of the process itself, and of its ended children where known.
     cpu: float
-    children_cpu: float
 
 
 class Snapshot(NamedTuple):
@@ -69,12 +68,11 @@ class LinuxTree:
             fields = read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
             if not fields:
                 continue
-            own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
             started, alive = float(fields[19]), fields[0] not in (b"Z", b"X")
             if pid == self.root and not (alive and self._started in (None, started)):
                 break
-            memory = int(fields[21]) * PAGE
-            found[pid] = Process(parents[pid], started, alive, memory, own / TICKS, children / TICKS)
+            memory, cpu = int(fields[21]) * PAGE, sum(map(int, fields[11:15])) / TICKS
+            found[pid] = Process(parents[pid], started, alive, memory, cpu)
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     for child in map(int, read_proc(f"/proc/{pid}/task/{thread}/children").split()):
@@ -158,8 +156,7 @@ class PortableTree:
                         read["create_time"],
                         read["status"] != self._psutil.STATUS_ZOMBIE,
                         memory.rss if memory else 0,
-                        times.user + times.system if times else 0.0,
-                        times.children_user + times.children_system if times else 0.0,
+                        sum(times[:4]) if times else 0.0,  # its own and its children's
                     )
         return Snapshot(found if self.root in found and found[self.root].alive else {}, 0)
 
