@@ -42,10 +42,6 @@ async def build(
         sandbox: The sandbox of the kernels.
         earlier: The distributions that are already installed.
         constraints: A file of constraints that the sandbox can read.
-
-    Raises:
-        InstallError: If the build or the installation fails.
-        SandboxError: If the sandbox can't start.
     """
     directory, temporary = Path(mkdtemp(prefix="build-", dir=scratch)), srt_temporary(scratch)
     target, own = directory / "staged", directory / "tmp"

@@ -2,8 +2,6 @@
 
 The caller is a remote MCP client, which exchanges only content (`file_tools`), the application on the same machine
 (`CodeExecutor.upload_file`, `download_file`), or an end of the link to a node (`ipybox.remote`). Code in the kernel may
-write to the workspace during a transfer. Therefore, a path is resolved once, must be in an allowed directory and have
-no protected name (`paths`), and is opened component by component without following links, so nothing created after the
-check can redirect it. Only regular files and directories are transferred. Files are written completely, then renamed
-(`files`).
+write to the workspace during a transfer; `paths` describes what protects a transfer from that. Only regular files and
+directories are transferred. Files are written completely, then renamed (`files`).
 """

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import IO
 
 from ipybox.support.printable import printable
@@ -80,12 +79,12 @@ class Transfer:
         if not any(names[:depth] in self._omitted for depth in range(1, len(names) + 1)):
             self._omitted[names] = why
 
-    def count(self, path: Path, depth: int) -> None:
+    def count(self, names: tuple[str, ...]) -> None:
         """Counts a file or directory."""
         self._items += 1
-        if self._items > self.max_items or depth > MAX_DEPTH:
-            what = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{self.max_items} files and directories"
-            raise ValueError(f"at {printable(path)}: the limit per transfer is {what}; transfer it in parts")
+        if self._items > self.max_items or len(names) > MAX_DEPTH:
+            what = f"{MAX_DEPTH} levels" if len(names) > MAX_DEPTH else f"{self.max_items} files and directories"
+            raise ValueError(f"at {printable('/'.join(names))}: the limit per transfer is {what}; transfer it in parts")
 
     def chunks(self, item: Item) -> Iterator[bytes]:
         """Yields the content of a file, and counts it, even if the file grows."""
@@ -103,11 +102,7 @@ class Transfer:
 
 @contextmanager
 def open_item(parent: Directory, names: tuple[str, ...]) -> Generator[Item]:
-    """Opens a regular file in the directory that contains it.
-
-    Raises:
-        OSError: If it is not a regular file, or can't be read.
-    """
+    """Opens a regular file in the directory that contains it, as `Directory.open_file` does."""
     with parent.open_file(names[-1]) as file:
         yield Item(names, file, bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
 
@@ -137,7 +132,7 @@ def visit(
     `parent` is the directory that contains it, `names` its path relative to the root of the transfer.
     """
     name = names[-1]
-    transfer.count(parent.path / name, len(names))
+    transfer.count(names)
     if reason := refused(names):
         transfer.omit(names, reason)
         return
@@ -167,11 +162,7 @@ def visit(
 
 @contextmanager
 def open_below(directory: Directory, names: tuple[str, ...], *, create: bool = False) -> Generator[Directory]:
-    """Opens a directory below another one, without following links; with `create`, creates it if needed.
-
-    Raises:
-        NotADirectoryError: If one of the names is a link or not a directory.
-    """
+    """Opens a directory below another one, as `Directory.open` opens one in it."""
     with ExitStack() as stack:
         for name in names:
             directory = stack.enter_context(directory.open(name, create=create))
@@ -186,11 +177,7 @@ def open_items(directory: Directory, paths: Iterable[tuple[str, ...]]) -> Iterat
 
 
 def remove_file(directory: Directory, names: tuple[str, ...]) -> None:
-    """Deletes a file below a directory, and then its parents that contain no other file, except the topmost one.
-
-    Raises:
-        OSError: If it can't be deleted.
-    """
+    """Deletes a file below a directory, and then its parents that contain no other file, except the topmost one."""
     with suppress(FileNotFoundError):
         with open_below(directory, names[:-1]) as parent:
             os.unlink(names[-1], dir_fd=parent.fd)

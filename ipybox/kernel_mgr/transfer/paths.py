@@ -142,11 +142,7 @@ class AllowedPath:
 
 
 def trusted_path(path: Path) -> AllowedPath:
-    """Returns the path of a file or directory of the host, following links.
-
-    Raises:
-        FileNotFoundError: If it does not exist.
-    """
+    """Returns the path of an existing file or directory of the host, following links."""
     path = path.resolve(strict=True)
     return AllowedPath(path.parent, _identity(path.parent.stat()), (path.name,) if path.name else ())
 

@@ -7,7 +7,6 @@ before any entry is used, and it can't be compressed, so it can't grow.
 import io
 import tarfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from ipybox.kernel_mgr.transfer.files import Item, Refused, Transfer
 from ipybox.support.printable import printable
@@ -53,7 +52,7 @@ def unpack(packed: bytes, transfer: Transfer, refused: Refused) -> Iterator[Item
     parents: set[tuple[str, ...]] = set()
     for member in _members(archive, len(packed)):
         names = _names(member.name)
-        transfer.count(Path(*names), len(names))
+        transfer.count(names)
         if not names and member.isdir():
             continue  # the packed directory itself
         if not names:
