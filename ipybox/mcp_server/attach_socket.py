@@ -1,8 +1,9 @@
 """The MCP server's private socket, for `ipybox attach` and `ipybox approvals`.
 
 The server opens it with its first session, in the workspace's state directory, which only the same user can read and
-the sandbox hides. `ipybox attach` sends the session's name as a line of JSON. The session can be joined until the
-connection ends, so no port outlives the command. `approval_desk` describes the requests of `ipybox approvals`.
+the sandbox hides. `ipybox attach` sends the session's name as a line of JSON; the server sends `instructions`, and then
+why the session `ended`, or an `error`. The session can be joined until the connection ends, so no port outlives the
+command. `approval_desk` describes the requests of `ipybox approvals`.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -29,10 +30,6 @@ logger = logging.getLogger(__name__)
 REQUEST_TIMEOUT = 10.0
 
 
-class AttachError(IpyboxError):
-    """A session can't be joined; the message says why."""
-
-
 def socket_path(workspace: Path, pid: int | str) -> Path:
     """Returns the path of a server process's socket; `*` matches any process."""
     return workspace_state_dir(workspace) / f"attach-{pid}.sock"
@@ -44,37 +41,6 @@ def running_servers(workspace: Path | None) -> dict[int, Path]:
     top = state_dir() if workspace is None else pattern.parent
     paths = sorted(path for path in top.glob(str(pattern.relative_to(top))) if _listens(path))
     return {int(path.stem.rpartition("-")[2]): path for path in paths}
-
-
-def find_server(workspace: Path, pid: int | None) -> Path:
-    """Returns the socket of a workspace's server, by default the only one; raises an AttachError if none fits."""
-    running = running_servers(workspace)
-    if not running:
-        raise AttachError(
-            f"no MCP server with a session is running in {workspace}: a session starts with its first cell; "
-            "you can't attach to sessions in Docker"
-        )
-    pids = [*running] if pid is None else [pid]
-    if len(pids) > 1 or pids[0] not in running:
-        known = ", ".join(map(str, running))
-        raise AttachError(f"MCP servers are running in {workspace}: choose a process id with --server: {known}")
-    return running[pids[0]]
-
-
-async def join(path: Path, session: str) -> AsyncGenerator[dict[str, str]]:
-    """Joins a session; yields its relay's `url` and `token`, then why it `ended`; or the `error` that prevents it."""
-    try:
-        reader, writer = await asyncio.open_unix_connection(sock=connect_private(path))
-    except OSError as exc:
-        raise AttachError(f"the MCP server does not respond: {exc}") from exc
-    try:
-        await send(writer, session=session)
-        while line := await reader.readline():
-            yield json.loads(line)
-    except OSError:
-        pass  # it was killed
-    finally:
-        writer.close()
 
 
 def _listens(path: Path) -> bool:
@@ -150,7 +116,7 @@ class AttachSocket:
         if name not in running:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
-            await send(writer, url=relay.url, token=relay.token)
+            await send(writer, instructions=relay.instructions())
             await until_one_ends(reader.read(1), relay.ended.wait())
             if relay.ended.is_set():
                 await send(writer, ended=relay.end_reason)

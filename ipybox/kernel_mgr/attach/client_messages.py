@@ -104,18 +104,6 @@ def models(kernel_id: str, name: str) -> dict[tuple[str, str], object]:
     }
 
 
-def instructions(url: str, token: str) -> str:
-    """Returns instructions for connecting Jupyter clients to the `KernelRelay` at this URL."""
-    return "\n".join(
-        [
-            "JupyterLab (every new notebook or console uses this kernel):",
-            f"  JUPYTER_GATEWAY_URL={url} JUPYTER_GATEWAY_AUTH_TOKEN={token} jupyter lab",
-            "VS Code: Select Kernel > Existing Jupyter Server, then choose the running kernel",
-            f"  {url}/?token={token}",
-        ]
-    )
-
-
 def request_for_kernel(text: str) -> tuple[str, str, bytes]:
     """Returns the id and type of the request in a client's WebSocket frame, and the bytes to send to the kernel.
 

@@ -20,13 +20,7 @@ import aiohttp
 from aiohttp import web
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.attach.client_messages import (
-    encode_frame,
-    instructions,
-    models,
-    request_for_kernel,
-    shown_content,
-)
+from ipybox.kernel_mgr.attach.client_messages import encode_frame, models, request_for_kernel, shown_content
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
@@ -89,7 +83,14 @@ class KernelRelay:
 
     def instructions(self) -> str:
         """Returns instructions for connecting Jupyter clients."""
-        return instructions(self.url, self.token)
+        return "\n".join(
+            [
+                "JupyterLab (every new notebook or console uses this kernel):",
+                f"  JUPYTER_GATEWAY_URL={self.url} JUPYTER_GATEWAY_AUTH_TOKEN={self.token} jupyter lab",
+                "VS Code: Select Kernel > Existing Jupyter Server, then choose the running kernel",
+                f"  {self.url}/?token={self.token}",
+            ]
+        )
 
     async def start(self) -> None:
         """Starts listening.
