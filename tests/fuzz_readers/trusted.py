@@ -53,6 +53,7 @@ TRUSTED = {
     "mcp_server/standard_streams": BOUNDED,
     "code_exec/image_worker:main": "a process of its own, with limits",
     "code_exec/model_output:_picture": "an image that the output collector has limited, for `image_worker`",
+    "mcp_server/tool_result:ToolResultBuilder.result": "content blocks of ipybox's own, with limited output",
     "mcp_server/outputs:OutputStore.page": BOUNDED,
     "mcp_server/services": APPLICATION,
     "node:main": GUEST,
