@@ -1,8 +1,7 @@
 """The kernel of one executor, from start to stop, even if its process or the gateway dies.
 
-Components start in this order: gateway (`gateway_owner`), tool server (`shared_runtime`), kernel. Slow imports run in
-the background. Components stop in reverse order. If the kernel or its gateway has died, `ensure_kernel` starts a new
-one before the next execution.
+Components start in this order: gateway process (`gateway_owner`), tool server (`shared_runtime`), kernel, and stop in
+reverse order. If the kernel or its gateway has died, `ensure_kernel` starts a new one before the next execution.
 """
 
 import asyncio
@@ -189,9 +188,10 @@ class KernelLifecycle:
                 raise NotADirectoryError(errno.ENOTDIR, "no such working directory", str(place))
             self.expected_kernel_id = ""
             async with AsyncExitStack() as resources:
-                await resources.enter_async_context(self._runtime)
+                resources.push_async_callback(self._gateways.discard)
+                await self._gateways.prepare()
+                tool_server = await resources.enter_async_context(self._runtime)
                 await resources.enter_async_context(self._gateways)
-                tool_server = await self._runtime.tool_server()
                 servers = await resources.enter_async_context(tool_server.serving(self._caller))
                 self._reset_mcp_servers = servers.reset
                 resources.push_async_callback(self._end)

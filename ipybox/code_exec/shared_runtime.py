@@ -5,7 +5,7 @@ import os
 import socket
 from contextlib import AsyncExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from ipybox.code_exec.config import ExecutorConfig
@@ -32,7 +32,7 @@ _CLOSED_LOOP = (
 
 
 class SharedRuntime:
-    """Owns a tool server, from the first entry of its context to the last exit.
+    """Owns a tool server, from the first entry of its context, which returns it, to the last exit.
 
     Args:
         config: The configuration of all executors that share this.
@@ -51,22 +51,22 @@ class SharedRuntime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         self._entrance = asyncio.Lock()
-        self._loading: asyncio.Future[None] | None = None
         self._resources = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> "ToolServer":
         self.check_loop()
         async with self._entrance:
             if self._users == 0:
-                # Importing aiohttp takes about as long as the gateway process needs to start.
-                self._loading = asyncio.get_running_loop().run_in_executor(None, _load_components)
+                await asyncio.to_thread(_load_components)
                 if (functions := self._config.functions) is not None:
                     from ipybox.code_exec.function_package import write_package
 
                     await asyncio.to_thread(write_package, functions, self._config.workspace)
+                self._tool_server = await self._resources.enter_async_context(self._new_tool_server())
             self._users += 1
-            self._loop, self._process = asyncio.get_running_loop(), os.getpid()
-        return self
+            self.hold_loop()
+            assert self._tool_server is not None
+            return self._tool_server
 
     async def __aexit__(self, *_: object) -> None:
         async with self._entrance:
@@ -116,15 +116,6 @@ class SharedRuntime:
             return self._gateways
         return self._new_owner(caller)
 
-    async def tool_server(self) -> "ToolServer":
-        """Returns the tool server, which runs within the context; raises an OSError if a given port is taken."""
-        async with self._entrance:
-            if self._tool_server is None:
-                assert self._loading is not None
-                await asyncio.shield(self._loading)
-                self._tool_server = await self._resources.enter_async_context(self._new_tool_server())
-            return self._tool_server
-
     def _new_owner(self, caller: ToolCaller) -> GatewayOwner:
         owner = GatewayOwner(self._config, caller, self._accept_kernel_connection)
         self._owners.add(owner)
@@ -167,7 +158,7 @@ class SharedRuntime:
 
 
 def _load_components() -> None:
-    """Imports the modules that a start needs after the gateway process, except the MCP SDK."""
+    """Imports the modules that a start needs, except the MCP SDK, while the gateway process starts."""
     with gc_paused():
         for module in ("kernel_mgr.client", "tool_exec.server", "audit.redaction"):
             import_module(f"ipybox.{module}")
