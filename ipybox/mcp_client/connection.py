@@ -129,7 +129,6 @@ class ClientConnection:
     #: Adds access tokens to the requests to a remote server.
     auth: "Authenticator | None" = None
     _cause: str | None = None
-    _stream_error: str | None = None
     _noise: str = ""
     _received: MemoryObjectSendStream[SessionMessage] | None = None
     _stderr: ServerStderr | None = None
@@ -279,16 +278,17 @@ class ClientConnection:
                 observed.close()
 
     async def _pass_on(self, messages: Any, received: MemoryObjectSendStream[SessionMessage]) -> None:
+        error: str | None = None
         async with received:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for item in messages:
                     if isinstance(item, Exception):
-                        self._stream_error = self.plain(item)
+                        error = self.plain(item)
                     else:
                         await received.send(item)
             # If the SDK's client has closed its end, the transport ends for that reason.
             if received.statistics().open_receive_streams:
-                self.mark_ended()
+                self.mark_ended(error)
 
     @asynccontextmanager
     async def _stdio(self, server: StdioParams) -> AsyncGenerator[tuple[Any, Any]]:
@@ -347,7 +347,7 @@ class ClientConnection:
         if self._cause is not None:
             return self._cause
         if self._stderr is None:
-            return self._stream_error or "the server closed the connection"
+            return "the server closed the connection"
         before = "" if self.established else " before responding"
         return f"it {self._stderr.report or 'closed its stdout'}{before}"
 
