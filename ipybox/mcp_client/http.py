@@ -17,6 +17,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from ipaddress import IPv6Address, ip_address
@@ -163,64 +164,52 @@ def bounded(
         encoded = {"content-encoding": response.headers.pop("content-encoding", "identity")}
         decoded = httpx2.Response(200, headers=encoded, stream=response.stream, request=response.request)
         events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = BoundedStream(decoded, max_bytes, limit or MessageLimit(), events=events, on_excess=on_excess)
+        response.stream = BoundedStream(decoded, max_bytes, limit or MessageLimit(), events, on_excess)
 
     return {"request": [before], "response": [after]}
 
 
+@dataclass(eq=False)
 class BoundedStream(httpx2.AsyncByteStream):
-    """A response's body, in checked pieces: single events, or all of it.
+    """A response's body, in checked pieces: single events, or all of it; see `bounded`."""
 
-    Attributes:
-        rewrite: Returns the replacement for an event; None to leave events unchanged.
-    """
-
+    response: httpx2.Response
+    max_bytes: int
+    limit: MessageLimit
+    events: bool
+    on_excess: Callable[[ExcessError], None]
+    #: Returns the replacement for an event.
     rewrite: Callable[[bytes], Awaitable[bytes]] | None = None
-
-    def __init__(
-        self,
-        response: httpx2.Response,
-        max_bytes: int,
-        limit: MessageLimit,
-        *,
-        events: bool,
-        on_excess: Callable[[ExcessError], None],
-    ):
-        self._response = response
-        self._limit = limit
-        self._max_bytes = max_bytes
-        self._events = events
-        self._on_excess = on_excess
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         try:
             async with aclosing(self._pieces()) as pieces:
                 async for piece, is_event in pieces:
-                    self._limit.check(piece)
-                    if self._events and piece.count(b"\n") + piece.count(b"\r") > MAX_EVENT_LINES:
+                    self.limit.check(piece)
+                    if self.events and piece.count(b"\n") + piece.count(b"\r") > MAX_EVENT_LINES:
                         raise ExcessError(f"{MAX_EVENT_LINES:,} lines")
                     yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece
                     await asyncio.sleep(0)  # a chunk can contain thousands of events, which take half a second
         except ExcessError as exc:
-            self._on_excess(exc)
+            self.on_excess(exc)
             raise ExcessiveResponseError(str(exc)) from None
 
     async def aclose(self) -> None:
         """Closes the response."""
-        await self._response.aclose()
+        await self.response.aclose()
 
     async def _pieces(self) -> AsyncGenerator[tuple[bytes, bool]]:
         pending = bytearray()
-        async for data in self._response.aiter_bytes():
+        async for data in self.response.aiter_bytes():
             searched = max(len(pending) - _LONGEST_END, 0)
             pending += data
             start = 0
-            for end in [found.end() for found in _EVENT_END.finditer(pending, searched)] if self._events else ():
+            for end in [found.end() for found in _EVENT_END.finditer(pending, searched)] if self.events else ():
                 yield bytes(pending[start:end]), True
                 start = end
             del pending[:start]
-            if len(pending) > self._max_bytes:
-                raise ExcessError(f"{self._max_bytes:,} bytes")
+            if len(pending) > self.max_bytes:
+                raise ExcessError(f"{self.max_bytes:,} bytes")
         yield bytes(pending), False
 
 
