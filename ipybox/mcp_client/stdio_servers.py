@@ -162,10 +162,11 @@ def _loads_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
             return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
         case "node":
             return bool(arguments) and _is_script(arguments[0], places)
-        case "uvx":
-            return _runs_a_package(arguments)
-        case "uv":
-            return arguments[:2] == ["tool", "run"] and _runs_a_package(arguments[2:])
+        case "uvx":  # with known options, and packages from an index
+            head, is_known = _head(words)
+            return is_known and not any(map(_is_relative, map(_value, arguments[:head])))
+        case "uv" if arguments[:2] == ["tool", "run"]:
+            return _loads_nothing(["uvx", *arguments[2:]], places)
         case _:
             return False
 
@@ -220,12 +221,6 @@ def _has_safe_path(python: str) -> bool:
     real = os.path.realpath(python)
     version = re.fullmatch(r"(?:python|pypy)3\.(\d+)t?", os.path.basename(real))
     return real == os.path.realpath(interpreter()) or (version is not None and int(version[1]) >= 11)
-
-
-def _runs_a_package(arguments: Sequence[str]) -> bool:
-    """Returns whether these arguments of uvx begin with known options and packages from an index."""
-    head, is_known = _head(["uvx", *arguments])
-    return is_known and not any(map(_is_relative, map(_value, arguments[:head])))
 
 
 def _is_relative(word: str) -> bool:

@@ -124,17 +124,17 @@ def _prefix(directory: str) -> str:
     return f"{directory.rstrip('/')}/"
 
 
-def host_path(places: WritablePlaces, path: str | None = None) -> str:
+def host_path(places: WritablePlaces) -> str:
     """Returns a PATH for the host's programs, without directories that code can write.
 
     PATH may contain workspace directories: direnv adds `node_modules/.bin`, and a virtual environment adds its `bin`.
     Code can write a program there, or create the directory if it doesn't exist.
 
     Its directories exist, and their paths contain no links. This Python's own directory is kept, even if PATH refers
-    to it by a link in the workspace. `path` is the original PATH, by default this process's.
+    to it by a link in the workspace.
     """
     kept: dict[str, None] = {}
-    for entry in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+    for entry in os.environ.get("PATH", os.defpath).split(os.pathsep):
         trusted = places.trusted(entry) if os.path.isabs(entry) and os.path.isdir(entry) else None
         if trusted is not None:
             kept[trusted] = None

@@ -134,15 +134,20 @@ def test_path_keeps_what_code_can_not_write(places: WritablePlaces, tmp_path: Pa
         *(workspace / "bin", workspace / "missing" / "bin", workspace / "link", elsewhere / "missing"),
         *("", ".", "bin", elsewhere, elsewhere / "link"),
     ]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, entries)))
 
-    assert host_path(places, os.pathsep.join(map(str, entries))) == str(elsewhere)
+    assert host_path(places) == str(elsewhere)
 
 
-def test_path_keeps_this_python_through_a_link_of_the_workspace(places: WritablePlaces, tmp_path: Path):
+def test_path_keeps_this_python_through_a_link_of_the_workspace(
+    places: WritablePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     environment = tmp_path / "workspace" / ".venv"
     environment.symlink_to(Path(sys.prefix).resolve())
 
-    assert host_path(places, str(environment / "bin")) == str(interpreter().parent)
+    monkeypatch.setenv("PATH", str(environment / "bin"))
+
+    assert host_path(places) == str(interpreter().parent)
 
 
 def test_code_can_not_write_the_environments_of_the_plugins(tmp_path: Path):
