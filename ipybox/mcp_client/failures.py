@@ -19,15 +19,6 @@ from ipybox.mcp_client.http_client import MAX_REASON, PostFailure, http_reason
 from ipybox.support.child import StderrLines
 from ipybox.support.printable import printable
 
-_NAMED_FIELDS = 3
-
-# Texts for exceptions that have none.
-_TRANSPORT_ERRORS: dict[type[Exception], str] = {
-    httpx2.ReadError: "the connection broke",
-    httpx2.WriteError: "the connection broke",
-    httpx2.WriteTimeout: "it stopped reading the request",
-}
-
 #: Maximum lines of stderr in an error.
 STDERR_LINES = 10
 
@@ -62,8 +53,10 @@ def failure_text(exc: BaseException | str, connect_timeout: float) -> str:
             return f"it responded: {error_text(exc.error)}"
         case ValidationError():
             return f"its response is not valid MCP: {validation_text(exc)}"
+        case httpx2.WriteTimeout():
+            return "it stopped reading the request"
         case httpx2.TransportError() if not str(exc):
-            return _TRANSPORT_ERRORS.get(type(exc), type(exc).__name__)
+            return "the connection broke"
         case _:
             return str(exc) or type(exc).__name__
 
@@ -80,10 +73,9 @@ def error_text(error: ErrorData) -> str:
 
 
 def validation_text(exc: ValidationError) -> str:
-    """Returns which fields are wrong, and how."""
-    errors = exc.errors(include_url=False, include_context=False)
-    texts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in errors[:_NAMED_FIELDS]]
-    return "; ".join([*texts, *(["…"] if len(errors) > _NAMED_FIELDS else [])])
+    """Returns the first field that is wrong, and how."""
+    error = exc.errors(include_url=False, include_context=False)[0]
+    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}".removeprefix(": ")
 
 
 def first_leaf(exc: BaseException) -> BaseException:
