@@ -7,14 +7,13 @@ The transport ends in this order, each step bounded, even if the application can
 
     flush      sent messages reach the server, or are dropped
     end        stdin is closed: the guard (`process_guard.py`) lets the server exit, or ends it
-    escalate   the guard's process group gets SIGTERM, then SIGKILL
+    escalate   the guard gets SIGKILL, and so does all that it has started
     release    the pipes are closed, even if a process still holds their other ends
 
 Until then, stdout is read and discarded: a server that blocks on a full pipe could not exit.
 """
 
 import asyncio
-import logging
 import os
 import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
@@ -31,12 +30,10 @@ from ipybox.mcp_client.messages import read_messages, validated
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
 from ipybox.support.signals import signal_group
 
-logger = logging.getLogger(__name__)
-
 _CHUNK = 1 << 16
 # Seconds until sent messages must have reached the server's stdin.
 _FLUSH_TIMEOUT = 0.5
-# Seconds that the guard gets to exit: after stdin was closed, after SIGTERM, and after SIGKILL.
+# Seconds that the guard gets to exit, after stdin was closed, and after SIGKILL.
 _EXIT_TIMEOUT = 2.0
 
 
@@ -180,14 +177,12 @@ class _Server(SubprocessStreamProtocol):
         if limit.cancelled_caught:
             # Closing would wait for a server that does not read.
             self.writer.transport.abort()
-        for number in (None, signal.SIGTERM, signal.SIGKILL):
-            if number is not None:
-                signal_group(self.process.get_pid(), number)
+        with anyio.move_on_after(_EXIT_TIMEOUT) as limit:
+            await self.exited.wait()
+        if limit.cancelled_caught:
+            signal_group(self.process.get_pid(), signal.SIGKILL)
             with anyio.move_on_after(_EXIT_TIMEOUT):
                 await self.exited.wait()
-                break
-        else:
-            logger.warning("MCP server process %d can't be killed", self.process.get_pid())
         with suppress(PermissionError):  # of a process that runs as another user
             self.process.close()
 
