@@ -154,8 +154,10 @@ async def test_a_registration_whose_sign_in_takes_long_is_taken_up_by_the_same_r
         (url,) = [word for word in first.split() if "/authorize?" in word]
         assert (await browse(url)).status_code == 200
 
-        monkeypatch.setattr("ipybox.mcp_server.registration.ANSWER_TIMEOUT", WAIT)
-        assert await register(client, server.url) == "greet"
+        async with asyncio.timeout(WAIT):
+            while (then := await register(client, server.url)) == first:
+                pass
+        assert then == "greet"
 
 
 async def test_what_waits_for_a_person_ends_with_the_server(
