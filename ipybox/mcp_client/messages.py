@@ -7,6 +7,7 @@ linear time.
 
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from typing import Any, cast
@@ -92,15 +93,10 @@ def _salvaged(text: str, exc: Exception) -> Wire:
     """
     start = max(text.find("{"), 0)
     if start:  # a server may have printed something without a line end before its reply
-        try:
-            value = _parsed(text[start:])
-        except (ValueError, RecursionError):
-            pass
-        else:
-            reply = _repaired(value, None)
-            if reply is None or "method" in reply:
-                raise ValueError("not a reply")
-            return reply
+        with suppress(ValueError, RecursionError):
+            reply = _repaired(_parsed(text[start:]), None)
+            if reply is not None and "method" not in reply:
+                return reply
     request_id = _request_id(text[start:])
     if request_id is None:
         raise ValueError(f"not JSON: {exc}") from None

@@ -104,10 +104,7 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
         raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {problem}")
     kind = _kind(server_params)
     ignored = (*_IGNORED_KEYS, "type", "transport")
-    given = {**server_params}
-    for key, value in server_params.items():
-        if value is None or key in ignored:
-            del given[key]
+    given = {key: value for key, value in server_params.items() if value is not None and key not in ignored}
     if "command" in server_params:
         if kind not in ("stdio", None):
             raise ValueError("server_params['type'] must be 'stdio' for a 'command'")
@@ -148,10 +145,7 @@ def _parse_oauth(given: Any) -> OAuthParams:
 
 def public_url(url: str) -> str:
     """Returns `url` without the parts that may hold credentials: user, query and fragment."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url.partition("?")[0]
+    parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 

@@ -230,9 +230,7 @@ async def test_a_server_that_refuses_to_be_initialized_says_why(
 
 async def test_an_invalid_field_is_named(remote: RemoteServer):
     remote.script = lambda message: Answer(body='{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":1}}')
-    with pytest.raises(
-        MCPServerError, match=r"not valid MCP: capabilities: Field required"
-    ):
+    with pytest.raises(MCPServerError, match=r"not valid MCP: capabilities: Field required"):
         async with asyncio.timeout(WAIT):
             await MCPClient({"url": f"{remote.url}/mcp"}, WAIT).__aenter__()
 
