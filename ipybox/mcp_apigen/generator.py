@@ -131,7 +131,7 @@ def _write(
     clean_up(parent, place)
     previous = read_package(parent, place.name, files)
     renewal = merge(files, previous)
-    unknown = _distrust_reason(previous, record)
+    unknown = _distrust_reason(previous, record) if previous.names else ""
     modules = ToolModules(
         record, renewal.manifest, None if unknown else previous.manifest, new=not previous.names, unknown=unknown
     )
@@ -162,9 +162,7 @@ def _held(place: Path, untrusted_root: Path | None) -> Generator[tuple[Directory
 
 
 def _distrust_reason(previous: ExistingPackage, record: Registration) -> str:
-    """Returns why the existing manifest can't be trusted; empty if it can, or if there was no package."""
-    if not previous.names:
-        return ""
+    """Returns why the existing manifest can't be trusted; empty if it can."""
     if previous.manifest is None:
         return f"{MANIFEST} is missing or damaged"
     if not record.matches(previous.contents[MANIFEST]):

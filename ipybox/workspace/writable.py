@@ -84,7 +84,7 @@ class WritablePlaces:
 
         That includes paths through the workspace to a target elsewhere, because code can replace the link.
         """
-        return self.spells(path) or self._writable(real_path(path))
+        return self._writable(os.path.abspath(path)) or self._writable(real_path(path))
 
     def spells(self, path: Path | str) -> bool:
         """Returns whether a path, as spelled, is in a writable place. Doesn't access the file system."""
