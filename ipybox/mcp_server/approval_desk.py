@@ -86,7 +86,7 @@ class ApprovalDesk:
         counts = await (request.accept(by=by, because=reason) if accept else request.reject(reason, by=by))
         return ("accepted" if accept else "declined") if counts else f"no effect: the call was already {request.state}"
 
-    async def answer(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, request: object, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers a command's request; raises a ValueError if it is malformed or can't be answered."""
         match request:
             case {"approvals": "list"}:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 from ipybox.mcp_server.approval_desk import ApprovalDesk, send
 from ipybox.mcp_server.kernel_sessions import KernelSessions
@@ -101,10 +100,8 @@ class AttachSocket:
                     match request:
                         case {"session": str(name)}:
                             await self._share(name, reader, writer)
-                        case dict():
-                            await self._desk.answer(cast("dict[str, object]", request), reader, writer)
                         case _:
-                            raise ValueError("the request is not an object")
+                            await self._desk.answer(request, reader, writer)
                 except (IpyboxError, ValueError, RuntimeError) as exc:
                     await send(writer, error=str(exc))
         finally:
