@@ -330,19 +330,14 @@ class CodeExecutor:
 
         A tool call waits until the consumer accepts or rejects its request, at any time and in any order. If the
         iteration ends early, the code is interrupted as soon as the generator is closed. Python closes it immediately
-        if nothing refers to it; otherwise use `contextlib.aclosing`.
+        if nothing refers to it; otherwise use `contextlib.aclosing`. Other arguments are those of `execute`; waits for
+        approval count towards `timeout`.
 
         Args:
-            code: The code of one cell.
-            timeout: Seconds until the execution is interrupted, including waits for approval and for an earlier
-                execution; None for no limit.
             chunks: Whether to also yield output as it arrives: text, displays, and `Clear`. If the consumer falls
                 more than 64 Mi characters behind, chunks are dropped, each time with a notice.
-            variables: As for `execute`.
-            env: As for `execute`.
             batches: Whether a batch (`run_many`) is yielded as one request, see `ApprovalRequest.calls`; otherwise,
                 each of its calls is.
-            raise_errors: As for `execute`.
 
         Raises:
             CodeExecutionError: As `execute`. Tool calls that fail, are rejected or expire raise in the code, which may
