@@ -63,8 +63,8 @@ class SharedRuntime:
 
                     await asyncio.to_thread(write_package, functions, self._config.workspace)
                 self._tool_server = await self._resources.enter_async_context(self._new_tool_server())
+                self.hold_loop()
             self._users += 1
-            self.hold_loop()
             assert self._tool_server is not None
             return self._tool_server
 
