@@ -50,6 +50,7 @@ from ipybox.support.child import MAX_LENGTH
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.variables import EncodedVariable, decode
+from ipybox.tool_exec.approval.patterns import MAX_TEXT
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.git_config import configs_with_credentials
@@ -317,6 +318,25 @@ def numbered(size: int, value: Any) -> dict[str, Any]:
     return {str(number): value for number in range(size // 12)}
 
 
+def decided(given: tuple[str, list[str]]) -> None:
+    """Decides on a call with these elements of a list by a rule with these conditions."""
+    conditions, elements = given
+    ApprovalPolicy(f"rules:\n- effect: deny\n  args:\n{conditions}").decide("x", "t", {"a": elements})
+
+
+def globs(size: int, _: Path) -> tuple[str, list[str]]:
+    """Returns a condition with many globs, and paths."""
+    return f"    a[]: {{path: [{','.join(f'/{number}*' for number in range(size // 17))}]}}\n", [
+        "/tmp/a",
+        "/tmp/b",
+    ] * 15
+
+
+def patterns(size: int, _: Path) -> tuple[str, list[str]]:
+    """Returns a condition on each of many texts, with a costly pattern, and these texts."""
+    return "    a[]: {pattern: '(\\w| ){60}0'}\n", ["é" * MAX_TEXT] * (size // 400)
+
+
 def alike(size: int) -> list[str]:
     """Returns names of properties that become the same name in Python."""
     return ["a" + f"{number:b}".translate({ord("0"): "!", ord("1"): "?"}) for number in range(size // 20)]
@@ -501,6 +521,7 @@ READERS: dict[str, Reader] = {
         },
         largest=1 << 15,
     ),
+    "call": Reader([], decided, inputs={"globs": globs, "patterns": patterns}, largest=1 << 15),
     "manifest": Reader(
         ["mcp_apigen/package/manifest:Manifest.parse"],
         Manifest.parse,

@@ -18,6 +18,9 @@ from ipybox.workspace.registrations import PinnedTool
 
 #: Maximum elements of a list; conditions on longer lists are unknown.
 MAX_ELEMENTS = 100
+#: Maximum characters that all patterns together search in a call, with those of globs; beyond them, conditions are
+#: unknown. A pattern such as `\w{100}` takes two seconds for so many.
+MAX_SEARCHED = 1_000_000
 
 #: The step into each element of a list.
 EACH: Final = "[]"
@@ -27,7 +30,7 @@ Scalar = str | int | float | bool
 MISSING: Final = object()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ToolCall:
     """A tool call to decide on."""
 
@@ -39,6 +42,12 @@ class ToolCall:
     #: The tool as its registration pinned it, if known.
     pinned: PinnedTool | None = None
     _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
+    _searched: int = 0
+
+    def affords(self, characters: int) -> bool:
+        """Returns whether a condition may search this many characters; counts them."""
+        self._searched += characters
+        return self._searched <= MAX_SEARCHED
 
     def readings(self, path: str) -> PathCandidates | None:
         """Returns the paths that a text may mean; cached, because there can be many rules."""
@@ -74,8 +83,8 @@ def matches(expression: str) -> Condition:
     """Returns the condition that a text contains a match; unknown if only a line break prevents one."""
     exact, across_lines = Pattern(expression), Pattern(f"(?s){expression}")
 
-    def judge(value: object, _: ToolCall) -> bool | None:
-        if not isinstance(value, str) or not is_text(value):
+    def judge(value: object, call: ToolCall) -> bool | None:
+        if not isinstance(value, str) or not is_text(value) or not call.affords(len(value)):
             return None
         if exact.found_in(value):
             return True
@@ -92,8 +101,10 @@ def compares(operation: Callable[[Any, Any], bool], limit: float) -> Condition:
 def path_matches(globs: Sequence[PathGlob]) -> Condition:
     """Returns the condition that a path leads to a file that one of the globs matches."""
 
+    length = sum(len(glob.text) for glob in globs)
+
     def judge(value: object, call: ToolCall) -> bool | None:
-        readings = call.readings(value) if isinstance(value, str) else None
+        readings = call.readings(value) if isinstance(value, str) and call.affords(length) else None
         if readings is None:
             return None
         answers = [glob.judge(readings) for glob in globs]

@@ -16,6 +16,8 @@ from ipybox.support.printable import printable
 MAX_SIZE = 64 * 1024
 #: Maximum nesting of lists and mappings; PyYAML takes a minute for a few thousand levels.
 MAX_DEPTH = 20
+#: Maximum values in all lists: each takes memory, and time for each call.
+MAX_LISTED = 2000
 #: Maximum characters of a string or number.
 MAX_TEXT = 500
 
@@ -30,6 +32,7 @@ class PolicyDocument:
     def __init__(self, text: str, source: str):
         self.text = text
         self.source = source
+        self._listed = 0
         if len(text.encode(errors="replace")) > MAX_SIZE:
             raise PolicyError(f"{source} is larger than {MAX_SIZE:,} bytes")
         try:
@@ -87,6 +90,9 @@ class PolicyDocument:
             return [node]
         if not node.value:
             self.fail(node, "the list is empty")
+        self._listed += len(node.value)
+        if self._listed > MAX_LISTED:
+            self.fail(node, f"more than {MAX_LISTED:,} values in lists")
         return node.value
 
     def scalar(self, node: yaml.Node, what: str) -> str | int | float | bool:

@@ -112,6 +112,7 @@ class PathGlob:
             raise ValueError(
                 "a path such as data/** or /srv/*.csv, without '..' and with no wildcards except *, ? and **"
             )
+        self.text = glob
         spelled = _normalised(workspace / Path(glob).expanduser())
         self._prefix, self._rest = _split(spelled)
         # A glob that reaches the workspace another way, such as through a link to it, means the same path there.
@@ -120,12 +121,19 @@ class PathGlob:
         self._exact = _pattern(self._trusted, self._rest)
         self._spelled = str(self._prefix)
 
+        # Of each glob, because a policy can have thousands, which one cache for all would compile again for each path.
+        @lru_cache(maxsize=4)
+        def loose(prefix: str) -> Pattern:
+            return _pattern(_folded(prefix), _folded(self._rest))
+
+        self._loose = loose
+
     def judge(self, readings: PathCandidates) -> bool | None:
         """Returns whether a path matches; None if that is uncertain."""
         if all(self._exact.found_in(_rooted(place)) for place in readings.places):
             return True
         for prefix in {self._spelled, self._trusted, os.path.realpath(self._spelled)}:
-            loose = _pattern(_folded(prefix), _folded(self._rest))
+            loose = self._loose(prefix)
             if any(loose.found_in(_rooted(_folded(path))) for path in readings.places | readings.spellings):
                 return None
         return False
@@ -170,7 +178,6 @@ def _split(path: str) -> tuple[Path, str]:
     return Path("/", *names[:first]), "/".join(names[first:])
 
 
-@lru_cache(maxsize=1024)
 def _pattern(prefix: str, rest: str) -> Pattern:
     expression = literal(_rooted(prefix))
     names = rest.split("/") if rest else []
