@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,9 +52,12 @@ def import_servers(
     elif not (name or as_json):
         name = _asked(servers, ask=not dry_run)
     chosen, status = list[ConfiguredServer](), 0
+    named = defaultdict[str, list[ConfiguredServer]](list)
+    for server in servers:
+        named[server.name].append(server)
     for each in dict.fromkeys(name):
         try:
-            chosen.append(find_server(servers, each))
+            chosen.append(find_server(named.get(each, servers), each))
         except ValueError as exc:
             if not every:
                 raise Failure(str(exc)) from exc
