@@ -271,7 +271,8 @@ def _reason(body: bytes) -> str:
     """Returns the readable text of a body, which may be a page."""
     text = body[:_SEARCHED].decode(errors="replace").strip()
     if text.startswith("<"):
-        text = html.unescape(_MARKUP.sub(" ", text))
+        with suppress(ValueError):  # it refers to a character by thousands of digits
+            text = html.unescape(_MARKUP.sub(" ", text))
     text = " ".join(text.split())
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"
 

@@ -689,6 +689,13 @@ READERS: dict[str, Reader] = {
         JSON,
         lambda text, _: b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [' + text + b"0]}}",
     ),
+    "page of an HTTP error": Reader(
+        ["mcp_client/http_client:_reason"],
+        http_client._reason,  # pyright: ignore[reportPrivateUsage]
+        (*JSON, b"<", b">", b"<title", b"<script", b"&", b"&#", b"9", b";", b"x"),
+        inputs={"reference": lambda size, _: b"<&#" + b"9" * size},
+        errors=(),
+    ),
     "event of a remote MCP server": Reader(
         ["mcp_client/http_client:MCPHTTPClient._read_event"],
         lambda data: http_client.Event(data).encoded(),

@@ -40,7 +40,6 @@ TRUSTED = {
     "mcp_apigen/render/naming:_module_name": "a hash",
     "mcp_client/connection:ClientConnection._stdio": BOUNDED,
     "mcp_client/http:bounded.trace.observe": APPLICATION,
-    "mcp_client/http_client:_reason": "the first 100,000 bytes",
     "mcp_client/oauth": "grants of the state directory; documents have at most 1 MiB",
     "mcp_client/params:_validated": "parameters that were parsed before",
     "mcp_client/process_guard": KERNEL,

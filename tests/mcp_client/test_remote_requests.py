@@ -47,6 +47,7 @@ REFUSED = [
     pytest.param(
         Answer(502, "<html><title>502 Bad&nbsp;Gateway</title>", "text/html"), "HTTP 502: 502 Bad Gateway$", id="502"
     ),
+    pytest.param(Answer(500, f"<p>&#{'9' * 5000};", "text/html"), "HTTP 500: <p>&#999", id="no character"),
     pytest.param(Answer(503, b"\xff" * 5000, "text/plain"), "HTTP 503: �{1000}…$", id="503"),
     pytest.param(Answer(500, "cut", "text/plain", broken=True), "HTTP 500 Status$", id="500_whose_body_breaks"),
 ]
