@@ -280,7 +280,7 @@ class CellRunner:
         output = output or ExecutionOutput(None, [])
         text = output.text or ""
         gateway = self._kernel.gateway
-        explained = await gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
+        explained = gateway.explain(f"{text}\n{error}" if error else text, self._tool_texts)
         if detached := gateway.exceeded.pop(UNATTRIBUTED, None):  # of all executors, the first one reports it
             explained.insert(0, f"A limit was exceeded: {detached}.")
         notices, restarted = [*before, *output.notices, *explained], False

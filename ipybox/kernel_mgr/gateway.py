@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
 from ipybox.sandbox.settings import SandboxSettings
+from ipybox.support.sizes import format_bytes
+from ipybox.support.way_in import name_of
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.transfer.file_transfer import Download
+    from ipybox.sandbox.policy import SandboxPolicy
     from ipybox.support.endpoint import Endpoint
 
 
@@ -50,7 +53,10 @@ class Gateway(ABC):
     #: Whether `spawn` has started a process that `start` waits for.
     spawned: bool = False
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ResourceLimits) -> None:
+        self._limits = limits
+        #: Explains denials of the sandbox; None without a sandbox.
+        self._policy: SandboxPolicy | None = None
         #: The message about the exceeded limit, by the id of the killed kernel or
         #: `resource_limits.UNATTRIBUTED`.
         self.exceeded: dict[str, str] = {}
@@ -111,14 +117,22 @@ class Gateway(ABC):
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> AbstractContextManager[None]:
         """Measures the CPU time of a kernel's cell, and calls back with a message if it exceeds the limit."""
 
-    @abstractmethod
-    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
+    def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
         """Returns explanations of limit and sandbox denials in a cell's output, with the settings to change.
 
         Args:
             text: The output.
             tool_texts: Results of MCP tools. Errors in them don't come from this sandbox.
         """
+        lines: list[str] = []
+        if self._limits.memory is not None and "MemoryError" in text:
+            limit = format_bytes(self._limits.memory)
+            lines.append(f"Each process may use at most {limit} of memory ({name_of('memory_limit')}).")
+        if self._policy is not None:
+            from ipybox.sandbox.denials import explain_denials
+
+            lines += explain_denials(text, self._policy, tool_texts)
+        return lines
 
     async def push_files(self) -> list[str]:
         """Sends workspace changes to a node that does not share the workspace, and returns notices."""

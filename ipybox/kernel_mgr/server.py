@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,12 +20,9 @@ from ipybox.sandbox.settings import SandboxConfig, optional_settings
 from ipybox.support.acceptor import AcceptedSocket, Acceptor
 from ipybox.support.errors import GatewayError, SandboxError
 from ipybox.support.listen import listen
-from ipybox.support.sizes import format_bytes
-from ipybox.support.way_in import name_of
 
 if TYPE_CHECKING:
     from ipybox.kernel_mgr.limits.monitor import LimitMonitor
-    from ipybox.sandbox.policy import SandboxPolicy
     from ipybox.support.endpoint import Endpoint
 
 logger = logging.getLogger(__name__)
@@ -77,19 +74,19 @@ class KernelGateway(Gateway):
         on_tool_connection: AcceptedSocket | None = None,
         setup: GatewaySetup | None = None,
     ):
-        super().__init__()
+        setup = setup or GatewaySetup(
+            env=env or {}, sandbox=optional_settings(sandbox, sandbox_config), log_level=log_level
+        )
+        limits = setup.limits.with_default()
+        super().__init__(limits)
         self.host = host
         self.port = port
         self.token: str | None = None
         self._log_to_stderr = log_to_stderr
         self._on_tool_connection = on_tool_connection
-        setup = setup or GatewaySetup(
-            env=env or {}, sandbox=optional_settings(sandbox, sandbox_config), log_level=log_level
-        )
-        given: dict[str, Any] = {**vars(setup), "limits": setup.limits.with_default()}
+        given: dict[str, Any] = {**vars(setup), "limits": limits}
         self._config = GatewayConfig(**given, working_dir=working_dir, tools=on_tool_connection is not None)
         self._watch: LimitMonitor | None = None
-        self._policy: SandboxPolicy | None = None
         self._process: GatewayProcess | None = None
         #: Held while the gateway stops: a start that is cancelled repeatedly leaves `stop` running in its own task.
         self._stopping = asyncio.Lock()
@@ -196,18 +193,6 @@ class KernelGateway(Gateway):
     def measure_cell(self, kernel_id: str, on_cpu_exceeded: Callable[[str], object]) -> AbstractContextManager[None]:
         """As `Gateway.measure_cell`."""
         return contextlib.nullcontext() if self._watch is None else self._watch.measure_cell(kernel_id, on_cpu_exceeded)
-
-    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
-        """As `Gateway.explain`."""
-        lines: list[str] = []
-        if self._config.limits.memory is not None and "MemoryError" in text:
-            limit = format_bytes(self._config.limits.memory)
-            lines.append(f"Each process may use at most {limit} of memory ({name_of('memory_limit')}).")
-        if self._policy is not None:
-            from ipybox.sandbox.denials import explain_denials
-
-            lines += explain_denials(text, self._policy, tool_texts)
-        return lines
 
     def _publish(self, listener: socket.socket) -> None:
         """Creates a token and publishes it for clients, which may connect from now on."""

@@ -189,8 +189,6 @@ class _Node:
                 self._tasks.start(tunnel(stream, gateway.endpoint.dial()))
             case protocol.CELL:
                 self._tasks.start(self._serve(stream, self._measure_cell))
-            case protocol.EXPLAIN:
-                self._tasks.start(self._serve(stream, self._explain))
             case protocol.PUT | protocol.READ if self._files is not None:
                 self._tasks.start(self._serve(stream, self._files.serve))
             case _:
@@ -261,11 +259,6 @@ class _Node:
                 await exchange.send(Exceeded(kernels=[], message=message))
 
         self._tasks.start(report())
-
-    async def _explain(self, exchange: Exchange) -> None:
-        assert self._gateway is not None
-        question, _ = await exchange.receive(protocol.Explain)
-        await exchange.send(protocol.Explained(lines=await self._gateway.explain(question.text, question.tool_texts)))
 
     async def _watch_gateway(self, gateway: KernelGateway) -> None:
         await gateway.join()

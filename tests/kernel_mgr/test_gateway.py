@@ -153,11 +153,11 @@ async def test_cell_that_exceeds_its_cpu_time_is_told_and_the_next_one_is_measur
 
 @both_modes
 async def test_denials_are_explained(gateway: Gateway, mode: Mode):
-    (line,) = await gateway.explain("MemoryError")
+    (line,) = gateway.explain("MemoryError")
     assert line == "Each process may use at most 400 MiB of memory (memory_limit)."
-    denied = await gateway.explain("PermissionError: [Errno 13] Permission denied: '/root/.ssh/id_rsa'")
+    denied = gateway.explain("PermissionError: [Errno 13] Permission denied: '/root/.ssh/id_rsa'")
     assert bool(denied) == mode.sandbox
-    assert await gateway.explain("fine", ["fine"]) == []
+    assert gateway.explain("fine", ["fine"]) == []
 
 
 async def test_limit_that_kills_a_kernel_is_known_and_costs_no_other(

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +50,6 @@ START_TIMEOUT = 60.0
 #: Seconds for a node to be lost after one of its kernels: a scheduler that cancels a job kills all processes in turn.
 LOSS_GRACE = 0.5
 
-#: Seconds for the node to explain denials. After that, the output gets no explanations.
-EXPLAIN_TIMEOUT = 3.0
-
 #: The notice for a workspace that the node doesn't share.
 NOT_SHARED = (
     "Node {node} can't access the workspace: code runs in a separate directory there, and its files are lost when the "
@@ -81,7 +78,7 @@ class EngineGateway(Gateway):
         on_tool_connection: AcceptedSocket,
         on_job: Callable[..., object] = lambda *_, **__: None,
     ):
-        super().__init__()
+        super().__init__(setup.limits)
         self.node = ""
         self._engine = engine
         self._on_job = on_job
@@ -180,20 +177,6 @@ class EngineGateway(Gateway):
         finally:
             measuring.cancel()
 
-    async def explain(self, text: str, tool_texts: Iterable[str] = ()) -> list[str]:
-        """See `Gateway.explain`. Asks the node only if the end of the text may report a denial."""
-        from ipybox.sandbox.denials import INSPECTED, error_lines, may_report
-
-        tail = text[-INSPECTED - 1 :]
-        if self._link is None or not self.running or not (may_report(tail) or "MemoryError" in tail):
-            return []
-        question = protocol.Explain(text=tail, tool_texts=list(error_lines(tool_texts)))
-        with contextlib.suppress(TimeoutError, StreamClosedError, InvalidMessageError, RefusedError):
-            async with asyncio.timeout(EXPLAIN_TIMEOUT):
-                answer, _ = await self._link.ask(protocol.EXPLAIN, question, protocol.Explained)
-                return [printable(line) for line in answer.lines]
-        return []
-
     async def push_files(self) -> list[str]:
         """See `Gateway.push_files`."""
         return [] if self._push is None or not self.running else await self._push.send()
@@ -222,6 +205,10 @@ class EngineGateway(Gateway):
             exchange, ready = await self._ready(self._process, link, proof)
         self.node, self.notices = printable(ready.node), [printable(notice) for notice in ready.notices]
         self._job = ready.job or None
+        if self._setup.sandbox is not None:
+            from ipybox.sandbox.policy import SandboxPolicy
+
+            self._policy = SandboxPolicy(self._setup.sandbox, self._workspace)
         self._started = True
         self._loss = asyncio.create_task(self._watch(self._process, link))
         self._tasks.start(self._receive_exceeded(exchange, link))

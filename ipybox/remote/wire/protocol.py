@@ -11,7 +11,6 @@
    - `/tools`: a byte stream from a kernel to the application's tool server. The application makes some of these
      requests in advance; the node answers one when a kernel connects.
    - `/cell`: measures a cell until the application ends the request. Answered only if the cell exceeds its CPU time.
-   - `/explain`: explains denials in a cell's output.
    - `/put`, `/read`: write and read files in a workspace that the two ends don't share.
 
    All except byte streams carry messages, each a line of JSON, followed by the content it announces (`Exchange`).
@@ -51,7 +50,6 @@ START: Final = "/start"
 GATEWAY: Final = "/gateway"
 TOOLS: Final = "/tools"
 CELL: Final = "/cell"
-EXPLAIN: Final = "/explain"
 PUT: Final = "/put"
 READ: Final = "/read"
 
@@ -154,19 +152,6 @@ class Cell(Message):
     """Measures the CPU time of a cell in a kernel."""
 
     kernel: str
-
-
-class Explain(Message):
-    """Asks to explain the denials at the end of a cell's output, except those in tool results."""
-
-    text: str
-    tool_texts: list[str]
-
-
-class Explained(Message):
-    """The explanations, one line each."""
-
-    lines: Annotated[list[_Text], Field(max_length=10)]
 
 
 class Put(Message):
