@@ -1,8 +1,8 @@
 """Explains the sandbox's denials, based on a cell's output. `KernelGateway` uses it.
 
 A denial appears as an error of the operating system, which doesn't mention the setting behind it. So each error in the
-output of a cell and its subprocesses is looked up in a table. It is explained only if the settings do deny the path or
-host in it. srt's denials on Linux:
+output of a cell and its subprocesses is looked up in a table. It is explained only if the settings do deny the path
+in it; for the network, all settings are named. srt's denials on Linux:
 
     not in allowWrite       mounted read-only           EROFS, or EXDEV for a file that is moved there
     a file of denyRead      hidden by /dev/null         EACCES
@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
-from ipybox.sandbox.policy import Denial, Reason, SandboxPolicy, is_loopback
+from ipybox.sandbox.policy import Denial, Reason, SandboxPolicy
 from ipybox.support.names import OPENABLE
 from ipybox.support.printable import printable
 from ipybox.support.way_in import for_person, setting
 
 #: Number of characters to search at the end of the text, and maximum number of error lines to explain.
-INSPECTED: Final = 64 * 1024
+_INSPECTED: Final = 64 * 1024
 _MOST_LINES: Final = 100
 #: Number of characters before an error to search for an address that the error doesn't name.
 _CONTEXT: Final = 4096
@@ -90,30 +90,20 @@ _FILE_REASONS: Final = {
     Reason.INTERNAL: ("{entry} belongs to ipybox", ""),
 }
 
-#: Parts of lines, in lower case, by the connection error they report: no resolver or interface, refused by a proxy,
-#: refused by a server or the proxy, and a port on which nothing listens.
-_CONNECTION_ERRORS: Final = {
-    "direct": (
-        *("name resolution", "name or service not known", "no address associated", "nodename nor servname"),
-        *("could not resolve host", "failed to resolve '", "resolve host address", "getaddrinfo e"),
-        *("dial tcp: lookup ", "lookup address information", "network is unreachable", "enetunreach"),
-        "failed to connect to",
-    ),
-    "proxy": (
-        *("tunnel connection failed: 403", "tunnel failed, response 403", "http code 403 from proxy"),
-        *("proxyerror: 403", "blocked-by-", "blocked by network allowlist", "tunneling failed: forbidden"),
-    ),
-    "answer": ("error 403", "error: 403", "403 client error", "403 forbidden", ": forbidden"),
-    "refused": ("connection refused", "econnrefused", "connect call failed", "failed to connect to"),
-}
-
-_HOST: Final = r"(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?)"
-_NAMED: Final = re.compile(
-    rf"(?:[Rr]esolve (?:host(?:name| address)?:? )?[‘'`\"]?|host='|to host "
-    rf"|(?:connect to|CONNECT) (?=\S+(?: port |:)\d)|dial tcp (?=\S+:\d)|lookup "
-    rf"|getaddrinfo E[A-Z_]+ |ENETUNREACH |line \d+: ){_HOST}"
+#: Parts of lines, in lower case, that report a refused connection: no resolver or interface; a proxy that refused; a
+#: port on which nothing listens.
+_DIRECT_ERRORS: Final = (
+    *(f"{before}temporary failure in name resolution" for before in ("] ", ": ", "[")),
+    *("] name or service not known", "] no address associated", "] nodename nor servname", "resolve host address"),
+    *("could not resolve host", "failed to resolve '"),
+    *("getaddrinfo e", "dial tcp: lookup ", "] network is unreachable", "enetunreach", "failed to connect to"),
 )
-_ADDRESS: Final = re.compile(rf"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@'\"]{{1,200}}@)?{_HOST}")
+_PROXY_ERRORS: Final = (
+    *("tunnel connection failed: 403", "tunnel failed, response 403", "http code 403 from proxy"),
+    *("proxyerror: 403", "blocked-by-", "blocked by network allowlist", "tunneling failed: forbidden"),
+)
+_REFUSED: Final = ("connection refused", "econnrefused", "connect call failed", "failed to connect to")
+
 #: The addresses of this machine, which in the sandbox are the sandbox's own.
 _LOOPBACK: Final = re.compile(r"(?<![\w.-])(?:localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|::1)(?![\w-])", re.IGNORECASE)
 
@@ -122,11 +112,8 @@ _SOCKET_CODE: Final = re.compile(
     r"socket\.socket(?:\.__init__)?\(|in socket\.__init__|AF_UNIX|AF_PACKET|SOCK_RAW|open_unix_connection|unix://"
 )
 
-#: Placeholder for an unknown host.
-_ANY_HOST: Final = "any host"
-
 #: Texts, in lower case, that may report a denial.
-_SIGNS: Final = (*(error for error, *_ in _FILE_ERRORS), *(it for signs in _CONNECTION_ERRORS.values() for it in signs))
+_SIGNS: Final = (*(error for error, *_ in _FILE_ERRORS), *_DIRECT_ERRORS, *_PROXY_ERRORS, *_REFUSED)
 
 
 def explain_denials(
@@ -139,15 +126,15 @@ def explain_denials(
         tool_texts: The results of MCP tools that the cell called. Their errors aren't explained, because MCP servers
             run outside this sandbox, perhaps in their own.
     """
-    tail = text[-INSPECTED:]
-    if not may_report(tail):
+    tail = text[-_INSPECTED:]
+    if not _may_report(tail):
         return []
     lines = _ESCAPES.sub("", tail).splitlines()
-    if len(text) > INSPECTED:
+    if len(text) > _INSPECTED:
         del lines[0]  # the cut may be in the middle of a path
-    of_tools = error_lines(tool_texts)
+    of_tools = _error_lines(tool_texts)
     found: dict[str, str] = {}
-    errors = ((number, line) for number, line in reversed(list(enumerate(lines))) if may_report(line))
+    errors = ((number, line) for number, line in reversed(list(enumerate(lines))) if _may_report(line))
     for number, line in islice(errors, _MOST_LINES):
         line = line[max(line.find("curl: ("), 0) :]  # the error follows progress numbers on the same line
         if len(line) > _LONGEST_LINE or _CODE_LINE.match(line) or any(each in line for each in of_tools):
@@ -158,20 +145,21 @@ def explain_denials(
             found.setdefault(subject, message)
         if len(found) > _MOST_EXPLANATIONS:
             break
-    if len(found) > 1:
-        found.pop(_ANY_HOST, None)  # a more specific explanation probably covers it
     return [printable(message) for message in list(found.values())[:_MOST_EXPLANATIONS][::-1]]
 
 
-def error_lines(texts: Iterable[str]) -> set[str]:
-    """Returns the lines of tool results that may report a denial, the only ones that `explain_denials` needs."""
-    lines = (line for text in texts for line in text[-INSPECTED:].splitlines() if len(line) <= _LONGEST_LINE)
-    return set(islice((line.strip() for line in lines if may_report(line)), _MOST_LINES))
+def _error_lines(texts: Iterable[str]) -> set[str]:
+    """Returns the lines of tool results that may report a denial."""
+    lines = (line for text in texts for line in text[-_INSPECTED:].splitlines() if len(line) <= _LONGEST_LINE)
+    return set(islice((line.strip() for line in lines if _may_report(line)), _MOST_LINES))
 
 
-def may_report(text: str) -> bool:
-    """Returns whether a text may report a denial. If not, `explain_denials` returns nothing."""
-    return any(map(text.lower().__contains__, _SIGNS))
+def _may_report(text: str) -> bool:
+    return _has(text.lower(), _SIGNS)
+
+
+def _has(lowered: str, parts: Iterable[str]) -> bool:
+    return any(map(lowered.__contains__, parts))
 
 
 def _denied_path(line: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
@@ -222,17 +210,14 @@ def _message(path: str, rule: Denial, operation: str, policy: SandboxPolicy) -> 
 
 
 def _denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: bool) -> tuple[str, str] | None:
-    """Returns the host or socket whose denial a line reports, and the message, if the sandbox denies it."""
+    """Returns what a line reports as denied, the network or a socket, and the message, if the sandbox denies it."""
     lowered = line.lower()
-    kinds = {kind for kind, signs in _CONNECTION_ERRORS.items() if any(map(lowered.__contains__, signs))}
-    if not policy.settings.allowed_domains:  # so there is no proxy, and a server inside the sandbox answered
-        kinds.discard("answer")
+    own = _LOOPBACK.search(line)
+    if _has(lowered, _PROXY_ERRORS) or (_has(lowered, _DIRECT_ERRORS) and not own):
+        return "the network", _network_message(policy)
     traceback = before[max(before.rfind("Traceback (most recent call last)"), 0) :]
-    host = _find_host(line, traceback, through_proxy="proxy" in kinds) if kinds else None
-    if kinds - {"refused"} and not (host and is_loopback(host)):
-        return _denied_host(host, kinds, policy, certain="proxy" in kinds or "[errno " in lowered)
     # On macOS, the sandbox shares the host's localhost.
-    if "refused" in kinds and not macos and (_LOOPBACK.search(line) or (not host and _LOOPBACK.search(traceback))):
+    if _has(lowered, _REFUSED) and not macos and (own or _LOOPBACK.search(traceback)):
         because = "the sandbox has its own localhost, and code can't connect to programs outside it"
         remedy = for_person(f"To allow HTTP connections to such a program, list localhost:PORT {_listing(policy)}.")
         return "localhost", f"Nothing listens on this port: {because}. {remedy}"
@@ -244,40 +229,19 @@ def _denied_connection(line: str, before: str, policy: SandboxPolicy, *, macos: 
     return None
 
 
-def _denied_host(host: str | None, kinds: set[str], policy: SandboxPolicy, *, certain: bool) -> tuple[str, str] | None:
-    source, now = policy.settings.source, _enumeration(policy.settings.allowed_domains)
-    rule = None if host is None else policy.host_rule(host)
-    remedy = ""
-    if host is None:
-        because = f"code can reach only hosts in network.allowedDomains of {source} (now: {now})"
-    elif rule is None:
-        because = f"{host} is not in network.allowedDomains of {source} (now: {now})"
-    elif not rule.allowed:
-        because = f"network.deniedDomains of {source} lists {_shortened(rule.entry)}"
-    else:
-        because = f"{host} can be reached only through the proxy in HTTP_PROXY, which this program did not use"
-    if (rule is not None and rule.allowed and "direct" not in kinds) or (host is None and not certain):
-        return None
-    if rule is None:
-        noun = "it" if host else "a host"
-        remedy = f" {for_person(f'To allow {noun}, list it {_listing(policy)}.')}"
-    return host or _ANY_HOST, f"The sandbox refused the network: {because}.{remedy}"
+def _network_message(policy: SandboxPolicy) -> str:
+    settings = policy.settings
+    but = ", except those in network.deniedDomains" if settings.denied_domains else ""
+    proxy = ", through the proxy in HTTP_PROXY" if settings.has_network else ""
+    hosts = f"hosts in network.allowedDomains of {settings.source} (now: {_enumeration(settings.allowed_domains)})"
+    remedy = for_person(f"To allow a host, list it {_listing(policy)}.")
+    return f"The sandbox refused the network: code can reach only {hosts}{but}{proxy}. {remedy}"
 
 
 def _listing(policy: SandboxPolicy) -> str:
     settings = policy.settings
     in_file = f", or in that file, and {settings.to_apply_changes}" if settings.file and not settings.untrusted else ""
     return f"in {setting('allowed_domains')}{in_file}"
-
-
-def _find_host(line: str, before: str, *, through_proxy: bool) -> str | None:
-    """Returns the host in an error; otherwise, the only host before it, apart from this machine."""
-    match = _NAMED.search(line) or _ADDRESS.search(line)
-    if match is not None and not (through_proxy and is_loopback(match[1])):
-        return match[1].strip("[]").lower()
-    hosts = {found[1].strip("[]").lower() for found in _ADDRESS.finditer(before)}
-    others = [host for host in hosts if not is_loopback(host)]
-    return others[0] if len(others) == 1 else None
 
 
 def _enumeration(items: Iterable[str]) -> str:

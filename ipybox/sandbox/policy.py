@@ -1,4 +1,4 @@
-"""Applies a sandbox's settings to one path or host, like srt, and returns the rule that denies it.
+"""Applies a sandbox's settings to one path, like srt, and returns the rule that denies it.
 
 It is used for messages, and for file transfers on the host (`ipybox/kernel_mgr/transfer`), which obey the same
 settings. It doesn't confine code in the sandbox; srt does. Paths may come from the sandbox, so no file is opened, and
@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
 from fnmatch import translate
 from functools import cached_property
-from ipaddress import ip_address
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -78,17 +77,9 @@ class PathPattern:
         return self.depth(components, start + 1, place + 1) if matches else -1
 
 
-@dataclass(frozen=True)
-class HostRule:
-    """The entry of `allowedDomains` or `deniedDomains` that covers a host."""
-
-    entry: str
-    allowed: bool
-
-
 @dataclass(frozen=True, eq=False)
 class SandboxPolicy:
-    """A sandbox's rules for paths and hosts, as srt applies them. Relative paths start at the workspace."""
+    """A sandbox's rules for paths, as srt applies them. Relative paths start at the workspace."""
 
     settings: SandboxSettings
     workspace: Path
@@ -129,12 +120,6 @@ class SandboxPolicy:
         # Only the real path counts; whether a link to it is inside or outside doesn't matter.
         outside = forms and _deepest(self._allow_write, forms[-1])[0] < 0
         return Denial(Reason.NOT_IN_ALLOW_WRITE) if outside and forms[-1][:1] not in _SYSTEM else None
-
-    def host_rule(self, host: str) -> HostRule | None:
-        """Returns the entry that covers a host; None if no entry does, which denies the host."""
-        rules = [HostRule(entry, False) for entry in self.settings.denied_domains]
-        rules += [HostRule(entry, True) for entry in self.settings.allowed_domains]
-        return next((rule for rule in rules if _names_host(rule.entry, host.lower())), None)
 
     @cached_property
     def _deny_read(self) -> list[PathPattern]:
@@ -212,22 +197,6 @@ class SandboxPolicy:
             if is_protected(name) if name.lower() not in (".env", STATE_DIR) else depth == 1:
                 return Denial(Reason.PROTECTED, name, place, below)
         return None
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a host is the sandbox itself."""
-    name = host.lower().rstrip(".")
-    try:
-        address = ip_address(name.strip("[]"))
-    except ValueError:
-        return name in ("localhost", "localhost.localdomain", "ip6-localhost") or name.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
-
-
-def _names_host(entry: str, host: str) -> bool:
-    name = re.sub(r":\d{1,5}$", "", entry) if entry.count(":") == 1 or entry.startswith("[") else entry
-    name = name.strip("[]").lower()
-    return name == "*" or name == host or (name.startswith("*.") and host.endswith(name[1:]))
 
 
 def _deepest(patterns: Iterable[PathPattern], components: list[str]) -> tuple[int, Denial | None]:

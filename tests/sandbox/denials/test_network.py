@@ -18,7 +18,7 @@ def test_a_file_that_is_not_trusted_does_not_open_a_host(workspace: Path):
     (about_host,) = explain_denials("curl: (6) Could not resolve host: example.org", policy)
     (about_file,) = explain_denials("/etc/q: Read-only file system", policy)
 
-    assert about_host.endswith("To allow it, list it in allowed_domains.")
+    assert about_host.endswith("To allow a host, list it in allowed_domains.")
     applies = "run `trust it` in a terminal, then start a new executor."
     assert about_file.endswith(f"filesystem.allowWrite of {workspace}/sandbox-config.json, and {applies}")
 
@@ -62,18 +62,9 @@ def test_a_file_that_is_not_trusted_does_not_open_a_host(workspace: Path):
             "URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
             id="host_in_the_code",
         ),
-    ],
-)
-def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
-    assert explain_denials(text, policy) == [
-        f"The sandbox refused the network: example.org is not in network.allowedDomains of {SOURCE} "
-        "(now: none). To allow it, list it in allowed_domains."
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+        pytest.param(
+            "curl: (7) Failed to connect to 192.0.2.1 port 80 after 0 ms: Couldn't connect to server", id="curl_address"
+        ),
         pytest.param("socket.gaierror: [Errno -3] Temporary failure in name resolution", id="resolver"),
         pytest.param("httpx2.ConnectError: [Errno -2] Name or service not known", id="other_resolver"),
         pytest.param("OSError: [Errno 101] Network is unreachable", id="address"),
@@ -83,7 +74,7 @@ def test_a_host_that_was_refused_is_named(policy: SandboxPolicy, text: str):
         ),
     ],
 )
-def test_without_a_host_the_network_is_explained(policy: SandboxPolicy, text: str):
+def test_a_refused_network_is_explained(policy: SandboxPolicy, text: str):
     assert explain_denials(text, policy) == [
         f"The sandbox refused the network: code can reach only hosts in network.allowedDomains of {SOURCE} (now: "
         "none). To allow a host, list it in allowed_domains."
@@ -139,94 +130,47 @@ def test_other_refused_connections_are_not_explained_by_localhost(policy: Sandbo
     assert "localhost" not in "".join(explain_denials(text, policy, macos=False)).replace("my-localhost", "")
 
 
-def test_an_address_is_named_like_a_host(policy: SandboxPolicy):
-    text = (
-        "HTTPConnectionPool(host='192.0.2.1', port=80): Max retries exceeded with url: / (Caused by NewConnectionError("
-        "\"HTTPConnection(host='192.0.2.1', port=80): Failed to establish a new connection: "
-        '[Errno 101] Network is unreachable"))'
-    )
-
-    assert "192.0.2.1 is not in network.allowedDomains" in explain_denials(text, policy)[0]
-    assert (
-        "192.0.2.1 is not in network.allowedDomains"
-        in explain_denials(
-            "curl: (7) Failed to connect to 192.0.2.1 port 80 after 0 ms: Couldn't connect to server", policy
-        )[0]
-    )
-
-
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    "text",
     [
         pytest.param(
             "HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: / (Caused by ProxyError("
             "'Unable to connect to proxy', OSError('Tunnel connection failed: 403 Forbidden')))",
-            "example.org is not in",
             id="requests",
         ),
-        pytest.param(
-            "URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
-            "code can reach only hosts in",
-            id="urllib",
-        ),
-        pytest.param("httpx2.ProxyError: 403 Forbidden", "code can reach only hosts in", id="httpx"),
+        pytest.param("URLError: <urlopen error Tunnel connection failed: 403 Forbidden>", id="urllib"),
+        pytest.param("httpx2.ProxyError: 403 Forbidden", id="httpx"),
         pytest.param(
             "await s.get('https://example.org/')\n"
             "ClientHttpProxyError: 403, message='Forbidden', url='http://localhost:3128'",
-            "example.org is not in",
             id="aiohttp",
         ),
-        pytest.param("curl: (56) CONNECT tunnel failed, response 403", "code can reach only hosts in", id="curl"),
-        pytest.param("Connection blocked by network allowlist", "code can reach only hosts in", id="plain_http"),
+        pytest.param("curl: (56) CONNECT tunnel failed, response 403", id="curl"),
+        pytest.param("Connection blocked by network allowlist", id="plain_http"),
+        pytest.param("Proxy tunneling failed: ForbiddenUnable to establish SSL connection.", id="wget"),
         pytest.param(
-            "--2026-11-21 11:53:45--  https://example.org/\n"
-            "Resolving localhost (localhost)... 127.0.0.1\n"
-            "Connecting to localhost (localhost)|127.0.0.1|:3128... connected.\n"
-            "Proxy tunneling failed: ForbiddenUnable to establish SSL connection.",
-            "example.org is not in",
-            id="wget",
+            "fatal: unable to access 'https://example.org/a/b.git/': CONNECT tunnel failed, response 403", id="git"
         ),
-        pytest.param(
-            "fatal: unable to access 'https://example.org/a/b.git/': CONNECT tunnel failed, response 403",
-            "example.org is not in",
-            id="git",
-        ),
-        pytest.param(
-            "2026/11/21 11:53:45 socat[39] E CONNECT example.org:22: Forbidden", "example.org is not in", id="git_ssh"
-        ),
-        pytest.param(
-            "npm error 403 403 Forbidden - GET https://example.org/nothing-x", "example.org is not in", id="npm"
-        ),
-        pytest.param(
-            "urlopen('http://example.org/')\nurllib.error.HTTPError: HTTP Error 403: Forbidden",
-            "example.org is not in",
-            id="urllib_plain_http",
-        ),
-        pytest.param(
-            "socat[39] E CONNECT bad.ok.test:22: Forbidden", "network.deniedDomains of", id="denied_although_allowed"
-        ),
-        pytest.param(
-            "Error: getaddrinfo EAI_AGAIN allowed.test", "allowed.test can be reached only through", id="proxy_not_used"
-        ),
+        pytest.param("Error: getaddrinfo EAI_AGAIN allowed.test", id="proxy_not_used"),
     ],
 )
-def test_what_the_proxy_refused_is_explained(proxied: SandboxPolicy, text: str, reason: str):
-    [hint] = explain_denials(text, proxied)
-
-    assert hint.startswith(f"The sandbox refused the network: {reason} ")
+def test_what_the_proxy_refused_is_explained(proxied: SandboxPolicy, text: str):
+    assert explain_denials(text, proxied) == [
+        f"The sandbox refused the network: code can reach only hosts in network.allowedDomains of {SOURCE} (now: "
+        "allowed.test, *.ok.test), except those in network.deniedDomains, through the proxy in HTTP_PROXY. To allow a "
+        "host, list it in allowed_domains."
+    ]
 
 
 @pytest.mark.parametrize(
     "text",
     [
         pytest.param("GET http://allowed.test/\nHTTP Error 403: Forbidden", id="answer_of_an_allowed_server"),
-        pytest.param("socat[39] E CONNECT allowed.test:22: Forbidden", id="port_of_an_allowed_server"),
-        pytest.param("GET http://localhost:8080/\nHTTP Error 403: Forbidden", id="answer_of_a_server_inside"),
         pytest.param("urllib.error.HTTPError: HTTP Error 403: Forbidden", id="answer_of_an_unknown_server"),
-        pytest.param("http://a.test http://b.test\nHTTP Error 403: Forbidden", id="answer_of_any_server"),
+        pytest.param("Failed to resolve 'localhost'", id="the_own_localhost"),
     ],
 )
-def test_answers_of_servers_are_not_explained(proxied: SandboxPolicy, text: str):
+def test_other_errors_are_not_explained(proxied: SandboxPolicy, text: str):
     assert explain_denials(text, proxied) == []
 
 

@@ -50,16 +50,13 @@ def test_what_srt_really_refuses_is_explained(
 
 @pytest.mark.sandbox
 def test_what_the_proxy_of_srt_really_refuses_is_explained(proxied: SandboxPolicy, workspace: Path):
-    for name, address in (("first.py", "https://example.org"), ("second.py", "http://bad.ok.test")):
-        (workspace / name).write_text(f"from urllib.request import urlopen\nurlopen('{address}', timeout=10)\n")
-    command = "python3 first.py; python3 second.py"
+    (workspace / "fetch.py").write_text("from urllib.request import urlopen\nurlopen('https://example.org', timeout=9)")
 
-    found = explain_denials(run_in_srt(command, proxied.settings, workspace), proxied)
+    (hint,) = explain_denials(run_in_srt("python3 fetch.py", proxied.settings, workspace), proxied)
 
-    assert [hint.split(": ")[1].split(" (now")[0] for hint in found] == [
-        f"example.org is not in network.allowedDomains of {SOURCE}",
-        f"network.deniedDomains of {SOURCE} lists bad.ok.test.",
-    ]
+    assert hint.startswith(
+        f"The sandbox refused the network: code can reach only hosts in network.allowedDomains of {SOURCE}"
+    )
 
 
 def run_in_srt(command: str, settings: SandboxSettings, workspace: Path) -> str:
