@@ -68,7 +68,7 @@ class ExecutorConfig:
         audit: The content of the audit log in the working directory: code and tool arguments without secrets (`full`),
             or only their hashes (`hash`); `off`, the default, for no log. Or the log itself, which can be shared.
         notebook_bytes: Bytes of cells and outputs that each session keeps in memory for `notebook`, which says if the
-            oldest outputs were dropped. With 0, nothing is kept, and no notebook can be created.
+            oldest cells were dropped. With 0, nothing is kept, and no notebook can be created.
         preload: Modules to preload in every kernel, such as `["pandas"]` (Linux). Kernels share their memory, and
             importing them takes no time. They come from the environment or installed packages, not from the working
             directory. A module that can't be imported, starts threads or opens descriptors is not preloaded; the first

@@ -6,7 +6,7 @@
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -162,18 +162,14 @@ def _scalars(event: Event, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 class SessionHistory(SessionContent):
-    """The cells of one session that have ended.
-
-    Beyond about `limit` bytes of memory, it drops the outputs of the oldest cells, and then the oldest cells.
-    """
+    """The cells of one session that have ended: the last ones that take about `limit` bytes of memory."""
 
     def __init__(self, limit: int, redactor: Callable[[], "Redactor"]):
         super().__init__()
         self._limit = limit
         self._new_redactor = redactor
-        #: The size of each entry, and the number of the oldest ones that have lost their outputs.
+        #: The size of each entry.
         self._sizes: list[int] = []
-        self._bare = 0
         self._bytes = 0
         self._cells_dropped = 0
 
@@ -206,45 +202,24 @@ class SessionHistory(SessionContent):
         """Returns the notebook of all cells that have ended."""
         from ipybox.audit.notebook.document import notebook
 
-        cells_without = sum("outputs_dropped" in entry.metadata for entry in self.entries)
         notes: list[str] = []
         if self._cells_dropped:
-            notes.append(f"This notebook omits the first {self._cells_dropped:,} cells.")
-        if cells_without:
-            notes.append(f"This notebook omits the outputs of the first {cells_without:,} cells with outputs.")
-        if notes:
-            notes.append(f"ipybox keeps a session's last {self._limit:,} bytes (`notebook_bytes`).")
+            kept = f"ipybox keeps a session's last {self._limit:,} bytes (`notebook_bytes`)"
+            notes.append(f"This notebook omits the first {self._cells_dropped:,} cells: {kept}.")
         known: dict[str, Any] = {**metadata, "tool_calls": self.calls.get("")}
         return notebook(self.entries, notes=notes, metadata=known)
 
     def append(self, entry: ExecutedCell | Note) -> None:
-        """Adds an entry, and makes room for it."""
+        """Adds an entry, and makes room for it. The application's result keeps what a dropped cell has output."""
         super().append(entry)
         self._sizes.append(_size(entry, self._limit))
         self._bytes += self._sizes[-1]
         while self._bytes > self._limit:
-            if self._bare < len(self.entries):
-                self._drop_outputs(self._bare)
-                self._bare += 1
-            else:
-                self._drop_oldest()
-
-    def _drop_outputs(self, number: int) -> None:
-        """Drops the outputs of an entry. The application's result keeps them."""
-        entry = self.entries[number]
-        if isinstance(entry, ExecutedCell) and entry.outputs:
-            entry = replace(entry, outputs=(), metadata={**entry.metadata, "outputs_dropped": True})
-            self._bytes -= self._sizes[number]
-            self.entries[number], self._sizes[number] = entry, _size(entry, self._limit)
-            self._bytes += self._sizes[number]
-
-    def _drop_oldest(self) -> None:
-        entry = self.entries.pop(0)
-        self._bytes -= self._sizes.pop(0)
-        self._bare -= 1
-        if isinstance(entry, ExecutedCell):
-            self._cells_dropped += 1
-            self.calls.pop(entry.metadata.get("cell_id", ""), None)
+            oldest = self.entries.pop(0)
+            self._bytes -= self._sizes.pop(0)
+            if isinstance(oldest, ExecutedCell):
+                self._cells_dropped += 1
+                self.calls.pop(oldest.metadata.get("cell_id", ""), None)
 
     def _error(self, exc: BaseException) -> RaisedException:
         raised: RaisedException | None = getattr(exc, "raised", None)
