@@ -11,13 +11,13 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipybox.guest.tools.protocol import RunRequest
-from ipybox.support.effects import CallState, CallTally
+from ipybox.support.effects import MAX_ENTRIES, MAX_NAME, NO_EFFECT, CallState, ToolCallCount, shortened
 from ipybox.support.errors import CodeExecutionError, ExecutionCancelledError, ExecutionTimeoutError
 
 if TYPE_CHECKING:
@@ -67,8 +67,43 @@ MAX_OTHER = 1000
 _NOT_STARTED = ("MCPServerError", "MissingVariableError")
 _UNANSWERED = ("MCPConnectionLost",)
 
-#: Maximum characters of a tool's name in a span.
-MAX_NAME = 200
+
+@dataclass
+class _Counted:
+    may_write: Callable[[], bool]
+    count: int = 0
+    arguments: object = None
+
+
+@dataclass
+class CallTally:
+    """The calls of one cell. `open` contains those that have not ended."""
+
+    open: set["ToolCallRecord"] = field(default_factory=set["ToolCallRecord"])
+    _entries: dict[tuple[str, str, CallState], _Counted] = field(default_factory=dict[Any, _Counted])
+
+    def add(self, call: "ToolCallRecord") -> None:
+        """Counts a call in its present state, which is final if the call has ended."""
+        self.open.discard(call)
+        key = (call.server_name[:MAX_NAME], call.tool_name[:MAX_NAME], call.state)
+        if key not in self._entries and len(self._entries) >= MAX_ENTRIES:
+            key = ("", "", call.state)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Counted(call.may_write)
+        entry.count += 1
+        entry.arguments = call.described.get("arguments")
+
+    def counts(self) -> tuple[ToolCallCount, ...]:
+        """Returns the calls of tools that may write; none if no such call was sent. Counts open calls as they are."""
+        for call in tuple(self.open):
+            self.add(call)
+        found = tuple(
+            ToolCallCount(*key, entry.count, shortened(entry.arguments))
+            for key, entry in self._entries.items()
+            if entry.may_write()
+        )
+        return found if any(each.state not in NO_EFFECT for each in found) else ()
 
 
 class ExecutionRecord:

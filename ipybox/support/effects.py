@@ -1,10 +1,10 @@
-"""Counts the tool calls of a cell that may have changed something, so that its error can list them."""
+"""The counts of a cell's tool calls that may have changed something, which its error lists."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from ipybox.support.printable import printable
 
@@ -13,7 +13,7 @@ from ipybox.support.printable import printable
 CallState = Literal["done", "started", "failed", "sent", "declined", "not started"]
 
 #: The states of calls that had no effect.
-_NO_EFFECT: tuple[CallState, ...] = ("declined", "not started")
+NO_EFFECT: tuple[CallState, ...] = ("declined", "not started")
 
 #: Maximum number of entries of a cell, and of entries that a summary lists; the rest is counted together.
 MAX_ENTRIES = 100
@@ -52,67 +52,20 @@ class ToolCallCount:
         return f"{text}: {self.arguments}" if self.arguments and self.state in ("failed", "sent") else text
 
 
-class Call(Protocol):
-    """What a tally needs to know about a call."""
-
-    server_name: str
-    tool_name: str
-    state: CallState
-    may_write: Callable[[], bool]
-    described: dict[str, Any]
-
-
-@dataclass
-class _Entry:
-    may_write: Callable[[], bool]
-    count: int = 0
-    arguments: object = None
-
-
-@dataclass
-class CallTally:
-    """The calls of one cell. `open` contains those that have not ended."""
-
-    open: set[Call] = field(default_factory=set[Call])
-    _entries: dict[tuple[str, str, CallState], _Entry] = field(default_factory=dict[Any, _Entry])
-
-    def add(self, call: Call) -> None:
-        """Counts a call in its present state, which is final if the call has ended."""
-        self.open.discard(call)
-        key = (call.server_name[:MAX_NAME], call.tool_name[:MAX_NAME], call.state)
-        if key not in self._entries and len(self._entries) >= MAX_ENTRIES:
-            key = ("", "", call.state)
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = _Entry(call.may_write)
-        entry.count += 1
-        entry.arguments = call.described.get("arguments")
-
-    def counts(self) -> tuple[ToolCallCount, ...]:
-        """Returns the calls of tools that may write; none if no such call was sent. Counts open calls as they are."""
-        for call in tuple(self.open):
-            self.add(call)
-        found = tuple(
-            ToolCallCount(*key, entry.count, _shortened(entry.arguments))
-            for key, entry in self._entries.items()
-            if entry.may_write()
-        )
-        return found if any(each.state not in _NO_EFFECT for each in found) else ()
-
-
 def summary(calls: Sequence[ToolCallCount], before: str = "this error") -> list[str]:
     """Returns a sentence about calls as a list; an empty list if none had an effect, or all failed visibly."""
-    if all(each.state in (*_NO_EFFECT, "failed") for each in calls):
+    if all(each.state in (*NO_EFFECT, "failed") for each in calls):
         return []
-    listed = [str(each) for each in calls if each.state not in _NO_EFFECT]
+    listed = [str(each) for each in calls if each.state not in NO_EFFECT]
     if (more := len(listed) - MAX_LISTED) > 0:
         listed[MAX_LISTED:] = [f"{more} more kinds of calls"]
-    counts = {state: sum(each.count for each in calls if each.state == state) for state in _NO_EFFECT}
+    counts = {state: sum(each.count for each in calls if each.state == state) for state in NO_EFFECT}
     listed += [f"{count} {state}" for state, count in counts.items() if count]
     return [f"Before {before}: {', '.join(listed)}."] if listed else []
 
 
-def _shortened(arguments: object) -> str | None:
+def shortened(arguments: object) -> str | None:
+    """Returns arguments as truncated JSON; None without arguments."""
     if arguments is None:
         return None
     text = printable(json.dumps(arguments, ensure_ascii=False))
