@@ -1,4 +1,4 @@
-"""All exceptions that ipybox raises on purpose; see `ipybox.support.errors` for their hierarchy."""
+"""All exceptions that ipybox raises on purpose."""
 
 from ipybox.support.errors import (
     ApprovalExpiredError,

@@ -1,26 +1,5 @@
 """All exceptions that ipybox raises on purpose.
 
-    Exception
-    └── IpyboxError
-        ├── ApprovalExpiredError   a decision on a tool call came after its approval request had expired
-        ├── AuditError             the audit log can't be written, so the action to record did not start
-        ├── CodeExecutionError     the code in the kernel failed, or its kernel died
-        │   └── ExecutionCancelledError  it was cancelled by `CodeExecutor.cancel`
-        ├── ExecutionError         the same, as KernelClient reports it
-        ├── KernelDiedError        (ExecutionError) the kernel or its gateway is gone
-        ├── GatewayError           the kernel gateway did not start or answered with an error
-        ├── MCPServerError         an MCP server can't be started, reached or understood
-        │   └── MCPConnectionLost  the connection to it broke while a call was under way
-        │       └── MCPSessionExpired  the server no longer knows the session, and did not execute the call
-        ├── MissingVariableError   a ${VAR} in server parameters has no value
-        ├── PolicyError            an approval policy can't be read, or is wrong
-        ├── SandboxError           the sandbox can't be set up; no code ran
-        ├── ToolRunnerError        a tool call failed, was rejected or was not answered
-        │   └── ShellCommandError  a shell command was not approved; also a PermissionError
-        └── VariableError          a variable does not exist, or can't be sent to or from the kernel
-    TimeoutError
-    └── ExecutionTimeoutError      an execution timed out while its code was running
-
 Bad arguments raise ValueError, calls in the wrong state RuntimeError, timeouts TimeoutError.
 Messages may contain text from servers, code and files; `str()` escapes it for people (`ipybox.support.printable`).
 This module imports only that from ipybox, so that both sides of the trust boundary can use it.
