@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ipybox.audit.log import MAX_BYTES
 from ipybox.audit.notebook.document import code_span, notebook
-from ipybox.audit.notebook.session import Event, ExecutedCell, Note, SessionContent, text_in
+from ipybox.audit.notebook.session import Event, SessionContent, text_in
 from ipybox.support.bounded_json import count_values
 from ipybox.support.printable import printable
 
@@ -37,9 +37,6 @@ MAX_SESSIONS = 1000
 MAX_NAMED = 20
 
 _NO_OUTPUTS = "This notebook has no outputs because the audit log doesn't record them."
-_UNFINISHED = (
-    "A cell made tool calls, but the audit log doesn't record its end: ipybox was killed, or the cell is still running."
-)
 
 
 @dataclass
@@ -118,12 +115,7 @@ class LoggedSessions:
             notes.append(f"{self._unreadable:,} lines of the log were skipped because they are not in ipybox's format.")
         metadata = {"session_id": session.id, "session_name": session.name, "tool_calls": content.calls.get("")}
         title = f"ipybox session {code_span(session.name or '(unnamed)')}"
-        entries = content.entries
-        ended = {"", *(entry.metadata.get("cell_id") for entry in entries if isinstance(entry, ExecutedCell))}
-        for cell_id, calls in content.calls.items():
-            if calls and cell_id not in ended:
-                entries.append(Note(_UNFINISHED, {"cell_id": cell_id, "tool_calls": calls}))
-        return notebook(entries, title=title, notes=notes, metadata=metadata)
+        return notebook(content.entries, title=title, notes=notes, metadata=metadata)
 
     def _note(self, event: Event) -> None:
         if event["event"] == "gap":

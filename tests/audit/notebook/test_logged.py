@@ -152,8 +152,6 @@ def test_hostile_lines_are_counted_and_cost_nothing(tmp_path: Path, capsysbinary
     first, cell, *rest = cells(tmp_path, "default", capsysbinary)
     assert source(cell) == "x = 1"
     assert [source(cell) for cell in rest[:2]] == ["", ""]
-    assert rest[-1]["metadata"]["ipybox"]["tool_calls"] == [{"decision": {"accepted": True}}]
-    assert "the audit log doesn't record its end" in source(rest[-1])
     assert "3 lines could not be written to the log" in source(first)
     assert "9 lines of the log were skipped" in source(first)
 
