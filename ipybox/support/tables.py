@@ -74,8 +74,9 @@ def decode_table(name: str, kind: str, data: bytes) -> Any:
     try:
         table, metadata = _unpacked(pa, data)
         _check_counts(pa.types, table, len(data))
-        table = _with_known_metadata(table, metadata, required=kind == "pandas")
-        return table.to_pandas() if kind == "pandas" else library.from_arrow(table) if kind == "polars" else table
+        if kind == "pandas":
+            return table.replace_schema_metadata({"pandas": _known_metadata(metadata, table.column_names)}).to_pandas()
+        return library.from_arrow(table) if kind == "polars" else table
     except Exception as exc:  # of whatever pyarrow and the libraries do with the data
         raise VariableError(f"{name} is not a valid table: it {_reason(pa, exc)}") from None
 
@@ -262,14 +263,11 @@ def _count_objects(types: Any, array: Any) -> int:
     return 0 if stored else len(array)
 
 
-def _with_known_metadata(table: Any, metadata: Any, *, required: bool) -> Any:
-    """Returns the table with its pandas metadata reduced to known values; if required, the metadata must be valid."""
+def _known_metadata(metadata: Any, fields: list[str]) -> str:
     try:
-        return table.replace_schema_metadata({"pandas": json.dumps(_known(metadata, table.column_names))})
+        return json.dumps(_known(metadata, fields))
     except (ValueError, TypeError, KeyError):
-        if required:
-            raise ValueError("has no valid pandas metadata") from None
-        return table
+        raise ValueError("has no valid pandas metadata") from None
 
 
 def _known(metadata: dict[str, Any], fields: list[str]) -> dict[str, Any]:
