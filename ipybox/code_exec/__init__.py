@@ -25,4 +25,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeExecutionChunk", "CodeExecutionError", "CodeExecutionResult", "CodeExecutor"]
 
-__getattr__, __dir__ = lazy_exports(__name__, dict.fromkeys(__all__, "ipybox.code_exec.executor"))
+__getattr__, __dir__ = lazy_exports(__name__, {"ipybox.code_exec.executor": __all__})

@@ -24,9 +24,9 @@ __all__ = ["check", "suggest_parser", "tools"]
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "check": "ipybox.codeact.checker",
-        "suggest_parser": "ipybox.codeact.suggestion",
-        "tools": "ipybox.codeact.listing",
+        "ipybox.codeact.checker": ("check",),
+        "ipybox.codeact.listing": ("tools",),
+        "ipybox.codeact.suggestion": ("suggest_parser",),
     },
     import_module,
 )

@@ -29,7 +29,7 @@ __all__ = ["ToolModules", "generate_mcp_sources"]
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "ToolModules": "ipybox.mcp_apigen.generator",
-        "generate_mcp_sources": "ipybox.code_exec.registration",
+        "ipybox.code_exec.registration": ("generate_mcp_sources",),
+        "ipybox.mcp_apigen.generator": ("ToolModules",),
     },
 )

@@ -20,6 +20,6 @@ __all__ = ["MCPClient"]
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "MCPClient": "ipybox.mcp_client.client",
+        "ipybox.mcp_client.client": ("MCPClient",),
     },
 )

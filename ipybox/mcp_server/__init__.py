@@ -35,7 +35,7 @@ Instructions = Literal["full", "brief"]
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "HTTPServerInfo": "ipybox.mcp_server.http",
-        "MCPServer": "ipybox.mcp_server.server",
+        "ipybox.mcp_server.http": ("HTTPServerInfo",),
+        "ipybox.mcp_server.server": ("MCPServer",),
     },
 )

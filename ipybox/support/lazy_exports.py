@@ -12,12 +12,13 @@ from typing import Any
 
 
 def lazy_exports(
-    package: str, modules: Mapping[str, str], load: Callable[[str], ModuleType] | None = None
+    package: str, exports: Mapping[str, Sequence[str]], load: Callable[[str], ModuleType] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the `__getattr__` and the `__dir__` of a package, given the module of each name that it exports.
+    """Returns the `__getattr__` and the `__dir__` of a package, given the names that it exports from each module.
 
     `load` imports a module, by default `import_installed`.
     """
+    modules = {name: module for module, names in exports.items() for name in names}
 
     def get(name: str) -> Any:
         if name not in modules:
@@ -26,10 +27,7 @@ def lazy_exports(
         setattr(sys.modules[package], name, value)
         return value
 
-    def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
-
-    return get, names
+    return get, lambda: sorted({*vars(sys.modules[package]), *modules})
 
 
 def import_installed(name: str) -> ModuleType:
