@@ -21,7 +21,7 @@ from ipybox.cli.command import as_json, command
 from ipybox.cli.output import say, say_json, say_table
 from ipybox.cli.surroundings import client_findings, network_findings
 from ipybox.docker.engine import DOCKER, default_image, examine_engine
-from ipybox.sandbox.findings import INSTALL_UV, Finding, Program, environment_findings, examine
+from ipybox.sandbox.findings import INSTALL_UV, Finding, Program, examine
 from ipybox.sandbox.preflight import INSTALL_SRT, diagnose
 from ipybox.support.errors import IpyboxError
 
@@ -68,7 +68,7 @@ async def examine_modes(workspace: Path, *, kernels: bool = False) -> dict[Mode,
         "plain": [lambda: [Finding("python", f"{platform.python_version()} ({sys.executable})")]],
         "sandbox": [diagnose],
         "docker": [_docker],
-        "other": [lambda: [examine(UV)], environment_findings, lambda: client_findings(workspace), network_findings],
+        "other": [lambda: [examine(UV)], lambda: client_findings(workspace), network_findings],
     }
 
     async def examine_mode(mode: Mode) -> list[Finding]:

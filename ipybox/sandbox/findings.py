@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from shutil import which
 
 from ipybox.support.probe import ProbeResult, probe
@@ -47,9 +46,6 @@ class Install:
 
 
 INSTALL_UV = Install("uv", ("pip install",), "install it with {}; it starts the Claude Code plugins")
-
-#: Python modules that create an environment for a plugin if uv is missing.
-ENVIRONMENT_MODULES = ("venv", "ensurepip")
 
 #: An instruction in words, or a command that installs something.
 Remedy = str | Install
@@ -187,15 +183,3 @@ def parse_version(text: str) -> Version | None:
 def version_text(version: Version) -> str:
     """Returns a version as text."""
     return ".".join(str(number) for number in version)
-
-
-def environment_findings() -> list[Finding]:
-    """Returns findings on whether the plugins can create their environment without uv."""
-    absent = [name for name in ENVIRONMENT_MODULES if find_spec(name) is None]
-    if which("uv") is not None or not absent:
-        return []
-    # Debian ships them in a separate package, with a pip that refuses to install into its Python.
-    debian = which("apt-get") is not None
-    remedy = Install("python3-venv", (INSTALLERS["apt-get"],), as_root=True) if debian else INSTALL_UV
-    problem = f"uv not found, and this Python can't create environments without {' and '.join(absent)}"
-    return [Finding("environments", sys.executable, problem, remedy)]

@@ -16,7 +16,7 @@ from typing import Literal, NoReturn, cast
 
 from ipybox.docker.engine import default_image, examine_engine
 from ipybox.errors import SandboxError
-from ipybox.sandbox.findings import Finding, Install, environment_findings, together
+from ipybox.sandbox.findings import Finding, Install, together
 from ipybox.sandbox.preflight import diagnose, requirements
 from ipybox.sandbox.settings import PROFILES, sandbox_settings, untrusted_path
 from ipybox.support.printable import printable
@@ -178,13 +178,10 @@ def _needed(mode: Mode, weaker_nested: bool) -> list[Finding]:
     if mode == "docker":
         # The client's version does not matter if the daemon responds, and asking for it takes as long again.
         return examine_engine(default_image())[0]
-    findings = environment_findings()
     if mode == "plain":
-        return findings
+        return []
     quick = requirements()
-    if any(finding.problem for finding in quick):
-        return [*findings, *quick]
-    return [*findings, *diagnose(weaker_nested=weaker_nested)]
+    return quick if any(finding.problem for finding in quick) else diagnose(weaker_nested=weaker_nested)
 
 
 def _enumerated(names: Sequence[str]) -> str:

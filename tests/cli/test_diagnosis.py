@@ -12,7 +12,6 @@ from typing import Any, Literal
 import pytest
 
 from ipybox.cli.doctor import examine_modes
-from ipybox.sandbox import findings
 from ipybox.workspace.trust import TrustStore
 from plugins.launch.notice import session_notice
 from tests.sandbox.test_namespaces import FORBIDDEN_BWRAP
@@ -236,24 +235,3 @@ def test_a_docker_that_is_missing_or_not_running_is_told(directory: Path):
         "can't reach the Docker daemon (Cannot connect).",
         "start Docker Desktop, or run `systemctl start docker` as root",
     )
-
-
-@pytest.mark.parametrize("mode", ["plain", "sandbox"])
-def test_a_python_without_environments_needs_uv(
-    sandbox: Path, mode: Literal["plain", "sandbox"], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("venv", "no_such_module"))
-    problem = "uv not found, and this Python can't create environments without no_such_module."
-
-    assert notice(mode) == (problem, "run `pip install uv`")
-    replace(sandbox, "apt-get", "exit 1")
-    assert notice(mode) == (problem, "run `apt-get install python3-venv` as root")
-    (sandbox / "socat").unlink()
-    assert notice("sandbox")[1] == "run `apt-get install python3-venv socat` as root"
-
-
-def test_environments_are_no_matter_where_uv_is(directory: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("no_such_module",))
-    replace(directory, "uv", "echo uv 0.9.1")
-
-    assert [*session_notice("plain", "codeact-x", EMPTY)] == []

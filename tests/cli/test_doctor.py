@@ -11,7 +11,6 @@ import pytest
 
 from ipybox.cli.doctor import doctor, examine_modes
 from ipybox.docker import engine
-from ipybox.sandbox import findings
 from ipybox.support import probe as probing
 from tests.cli.test_diagnosis import DAEMON, docker_program, fill, path_in
 from tests.sandbox.test_preflight import NEEDED, package, replace
@@ -173,18 +172,6 @@ def test_programs_that_hang_cost_one_bound_and_not_one_each(directory: Path, mon
     assert time.monotonic() - start < len(hanging) / 2
     broken = [each for examined in found.values() for each in examined if each.problem and each.found]
     assert len(broken) >= len(hanging)
-
-
-def test_that_environments_can_not_be_made_is_shown(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(findings, "ENVIRONMENT_MODULES", ("no_such_module",))
-
-    assert asked() == 0
-
-    output = capsys.readouterr().out
-    assert re.search(rf"^broken +other +environments +{sys.executable}$", output, re.MULTILINE)
-    assert "can't create environments without no_such_module: install it with `pip install uv`" in output
 
 
 def test_output_can_be_piped_everywhere(directory: Path):
