@@ -82,7 +82,9 @@ class DisplayDirectory:
         if forms:
             makes = self._base is not None and not os.path.lexists(self._path)
             try:
-                with open_directory(self._path, untrusted_root=self._untrusted_root, base=self._base) as directory:
+                if self._base is not None:
+                    self._base.stat()  # a deleted one must not be created again
+                with open_directory(self._path, untrusted_root=self._untrusted_root) as directory:
                     if makes:
                         directory.keep_out_of_git()
                     broken += _write(forms, directory, self._path, shown, saved)

@@ -28,21 +28,16 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY
 
 
 @contextmanager
-def open_directory(
-    path: Path, *, untrusted_root: Path | None = None, base: Path | None = None, create: bool = True
-) -> Generator["Directory"]:
+def open_directory(path: Path, *, untrusted_root: Path | None = None, create: bool = True) -> Generator["Directory"]:
     """Opens a directory; with `create`, creates it and its parents if needed.
 
     Args:
         untrusted_root: A directory that untrusted code can write. If `path` lies there, no link below it is followed;
             other paths are trusted as given.
-        base: A directory that must exist, so that a deleted one is not created again.
 
     Raises:
         NotADirectoryError: If the directory, or a parent of it in `untrusted_root`, is a link or not a directory.
     """
-    if base is not None:
-        base.stat()
     root, names = path, ()
     if untrusted_root is not None:
         root = Path(os.path.abspath(path))  # not `resolve`, which follows links
