@@ -107,13 +107,12 @@ async def test_node_that_stops_or_is_killed_leaves_no_directory(tmp_path: Path, 
         (tmp_path / name).mkdir()
     workspace, temporary = tmp_path / "workspace", tmp_path / "temporary"
     engine = hiding(workspace, ["env", f"TMPDIR={temporary}", *command])
-    private = temporary / f"ipybox-nodes-{os.getuid()}"
     others = nodes()
     async with CodeExecutor(working_dir=workspace, engine=engine) as executor:
         await executor.execute(
             "import os; os.makedirs('closed/inner'); open('closed/x', 'w'); os.chmod('closed', 0o500)"
         )
-        (before,) = private.iterdir()
+        (before,) = temporary.iterdir()
         (node,) = nodes() - others
         running = await begun(executor, SLEEPS)
         os.kill(node, signal.SIGKILL)
@@ -122,9 +121,9 @@ async def test_node_that_stops_or_is_killed_leaves_no_directory(tmp_path: Path, 
         again = await executor.execute("1")
         assert again.text == "1"
         assert any("its files are lost" in notice for notice in again.notices)
-        (after,) = private.iterdir()
+        (after,) = temporary.iterdir()
         assert after != before
-    assert list(private.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 async def test_uploads_reach_the_node_and_downloads_come_from_it(apart: CodeExecutor, directory: Path, tmp_path: Path):
