@@ -13,6 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from ipybox.kernel_mgr.server import KernelGateway
@@ -51,7 +52,7 @@ async def serve(read_fd: int, write_fd: int) -> None:
         loop.add_signal_handler(number, node.ended.set)
     try:
         await node.connection.open(read_fd, write_fd)
-        node.connection.write_raw(protocol.PREAMBLE + protocol.versions().model_dump_json().encode() + b"\n")
+        node.connection.write_raw(protocol.PREAMBLE + version("ipybox").encode() + b"\n")
         node.connection.start()
         await node.until_end()
     finally:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ipybox.remote.application.push import Push
 from ipybox.remote.node import NodeFiles, NodeWorkspace
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.protocol import PREAMBLE, Content, Exchange, Message, answer, versions
+from ipybox.remote.wire.protocol import PREAMBLE, Content, Exchange, Message, answer
 from ipybox.remote.wire.stream import Stream
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 
@@ -75,7 +76,7 @@ class Ends:
         (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
         await self.link.open(read_here, write_here)
         await self._server.open(read_there, write_there)
-        self._server.write_raw(PREAMBLE + versions().model_dump_json().encode() + b"\n")
+        self._server.write_raw(PREAMBLE + version("ipybox").encode() + b"\n")
         self._server.start()
         assert await self.link.settled(WAIT)
 

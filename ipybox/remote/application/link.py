@@ -8,13 +8,12 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
+from importlib.metadata import version
 from typing import TypeVar
-
-from pydantic import ValidationError
 
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.protocol import Exchange, InvalidMessageError, Message, Versions, versions
+from ipybox.remote.wire.protocol import Exchange, InvalidMessageError, Message
 from ipybox.remote.wire.stream import Stream, StreamClosedError, tunnel
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
@@ -131,22 +130,17 @@ class NodeLink:
             if len(self._noise) > (protocol.MAX_NOISE if start < 0 else start + protocol.MAX_PREAMBLE):
                 self.fail("its output does not come from `python -m ipybox.node`")
             return None
-        line, rest = bytes(self._noise[start + len(protocol.PREAMBLE) : end]), bytes(self._noise[end + 1 :])
-        try:
-            node = Versions.model_validate_json(line)
-        except ValidationError:
-            self.fail("its first line does not come from `python -m ipybox.node`")
-            return None
-        if node != (here := versions()):
+        node, rest = self._noise[start + len(protocol.PREAMBLE) : end].decode(errors="replace"), self._noise[end + 1 :]
+        if node != (here := version("ipybox")):
             self.fail(
-                f"the node runs ipybox {printable(node.ipybox)}, but this machine runs {here.ipybox}: install the same "
-                "version on the node"
+                f"the node runs ipybox {printable(node[:100])}, but this machine runs {here}: install the same version "
+                "on the node"
             )
             return None
         self._connection.start()
         self.greeted = True
         self._settled.set()
-        return rest
+        return bytes(rest)
 
     async def _ping(self) -> None:
         """Closes the link when the node stops answering: if the network fails, there is no end of file."""

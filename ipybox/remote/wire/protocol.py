@@ -1,7 +1,7 @@
 """The protocol between application and node, over the standard input and output of the engine's command.
 
-1. The node prints one line: `PREAMBLE` and a JSON object with its versions. Anything that a login shell or a scheduler
-   prints before that line is ignored. The application checks that both ends run the same ipybox.
+1. The node prints one line: `PREAMBLE` and the version of its ipybox. Anything that a login shell or a scheduler prints
+   before that line is ignored. The application checks that both ends run the same version.
 2. Then both speak HTTP/2 (`connection`). The application is the client: only it makes requests, and so controls how
    many there are. The paths:
 
@@ -25,7 +25,6 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -36,11 +35,8 @@ from ipybox.remote.wire.stream import Stream, StreamClosedError
 from ipybox.support.errors import GatewayError, IpyboxError, SandboxError
 from ipybox.support.printable import printable
 
-#: Marks the line with the node's versions.
+#: Marks the line with the node's version.
 PREAMBLE: Final = b"ipybox-node "
-
-#: Version of this protocol.
-PROTOCOL: Final = 3
 
 #: Maximum bytes before the preamble, and of the preamble.
 MAX_NOISE: Final = 64 << 10
@@ -102,13 +98,6 @@ class Message(BaseModel):
 
 
 Expected = TypeVar("Expected", bound=Message)
-
-
-class Versions(Message):
-    """The versions of ipybox and this protocol at one end."""
-
-    ipybox: Annotated[str, StringConstraints(max_length=100)]
-    protocol: int
 
 
 class Failed(Message):
@@ -173,11 +162,6 @@ class Content(Message):
     executable: bool = False
     #: Omitted files, with the reasons.
     omitted: Annotated[list[_Text], Field(max_length=100)] = []
-
-
-def versions() -> Versions:
-    """Returns the versions of this end."""
-    return Versions(ipybox=version("ipybox"), protocol=PROTOCOL)
 
 
 def platform_name() -> str:
