@@ -11,6 +11,7 @@ TRUSTED = {
     "audit/log": OWN,
     "audit/redaction": "`FollowedFile`, whose reader is in the table",
     "cli/approvals": "the user's own servers, over private sockets, and the user's terminal",
+    "cli/attach": "the user's own server, over a private socket; a line has at most 64 KiB",
     "cli/check:_check": APPLICATION,
     "cli/command:open_standard_streams": KERNEL,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
