@@ -28,13 +28,20 @@ def test_options_of_srun_are_variables_which_the_command_overrides(limits: Resou
     memory = {"SLURM_MEM_PER_NODE": "1280M"} if limits.memory else {}
     outer = {"PATH": "/bin", "SLURM_MEM_PER_CPU": "100"}
     job = SlurmJob(["/opt/bin/srun", "-n1", "python"], limits, "", outer)
+    assert job.command == ["/opt/bin/srun", "-n1", "python"]
     settings = {"SLURM_JOB_NAME": job.name, "SLURM_UNBUFFEREDIO": "1"} | memory
     assert job.env == ({"PATH": "/bin"} if memory else outer) | settings
+
+    remote = SlurmJob(["ssh", "login", "srun", "python"], limits, "", outer)
+    assert remote.name != job.name
+    unset = ["-uSLURM_MEM_PER_CPU", "-uSLURM_MEM_PER_GPU"] if memory else []
+    words = [f"{name}={value}" for name, value in (settings | {"SLURM_JOB_NAME": remote.name}).items()]
+    assert remote.command == ["ssh", "login", "env", *unset, *words, "srun", "python"]
 
 
 def test_command_without_srun_is_unchanged():
     job = SlurmJob(["ssh", "node", "python"], GIB, "", {"SLURM_MEM_PER_CPU": "100"})
-    assert job.env == {"SLURM_MEM_PER_CPU": "100"}
+    assert (job.command, job.env) == (["ssh", "node", "python"], {"SLURM_MEM_PER_CPU": "100"})
 
 
 def test_job_that_waits_is_the_last_one_that_srun_names():

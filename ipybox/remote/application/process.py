@@ -69,7 +69,6 @@ class EngineProcess:
 
     def __init__(self, engine: "Engine", limits: ResourceLimits, path: str):
         slurm = {name: value for name, value in os.environ.items() if name.startswith(SLURM_PREFIX)}
-        self._command = engine.command
         self._job = SlurmJob(engine.command, limits, path, inherited((*VARIABLES, *engine.env)) | slurm)
         self._path = path
         self._waiting = engine.waiting
@@ -83,10 +82,12 @@ class EngineProcess:
         Raises:
             GatewayError: If the program does not exist.
         """
-        name, *arguments = self._command
-        if (program := which(name, path=self._path)) is None:
-            raise GatewayError(f"the engine's command was not found: {name}: install it or correct the command")
-        command = [os.path.abspath(program), *arguments]
+        program = which(self._job.command[0], path=self._path)
+        if program is None:
+            raise GatewayError(
+                f"the engine's command was not found: {self._job.command[0]}: install it or correct the command"
+            )
+        command = [os.path.abspath(program), *self._job.command[1:]]
         stderr = await self._stderr.open()
         stdin, to_process = os.pipe()
         from_process, stdout = os.pipe()
@@ -159,27 +160,32 @@ def queued_job(stderr: Iterable[str]) -> str | None:
 
 
 class SlurmJob:
-    """The job of an engine's command. Unless the command is `srun`, its methods do nothing.
+    """The job of an engine's command. Without `srun` in the command, its methods do nothing.
 
-    Slurm's other programs are next to `srun`, and run with `path` and `env`.
+    Slurm's other programs run with `path` and `env`, and with the command's prefix before `srun`, such as
+    `ssh login-node`.
     """
 
     def __init__(self, command: Sequence[str], limits: ResourceLimits, path: str, env: Mapping[str, str]):
         #: The name of the job, unless the command sets its own.
         self.name = f"ipybox-{secrets.token_hex(6)}"
-        #: The environment of the command that starts the job.
-        self.env = dict(env)
+        #: The command that starts the job, and its environment.
+        self.command, self.env = list(command), dict(env)
         self._path = path
-        program = PurePath(command[0])
-        self._srun = program if program.name == "srun" else None
-        if self._srun is None:
+        at = next((at for at, word in enumerate(command) if PurePath(word).name == "srun"), None)
+        #: The command's prefix and the path of srun, for running other Slurm programs; None without `srun`.
+        self._programs = None if at is None else (command[:at], PurePath(command[at]))
+        if at is None:
             return
         # By default, srun buffers output that doesn't end with a newline.
-        self.env |= {"SLURM_JOB_NAME": self.name, "SLURM_UNBUFFEREDIO": "1"}
+        settings = {"SLURM_JOB_NAME": self.name, "SLURM_UNBUFFEREDIO": "1"}
+        unset = () if limits.memory is None else OTHER_MEMORY
         if limits.memory is not None:
-            for name in OTHER_MEMORY:
-                self.env.pop(name, None)
-            self.env["SLURM_MEM_PER_NODE"] = f"{(limits.memory + NODE_MEMORY) >> 20}M"
+            settings["SLURM_MEM_PER_NODE"] = f"{(limits.memory + NODE_MEMORY) >> 20}M"
+        if at:  # srun may run on another machine, without this environment
+            words = [*(f"-u{name}" for name in unset), *map("=".join, settings.items())]
+            self.command[at:at] = ["env", *words]
+        self.env = {name: value for name, value in env.items() if name not in unset} | settings
 
     async def states(self, jobs: Sequence[str]) -> dict[str, str]:
         """Returns states such as `PENDING (Resources)` by job number; squeue may omit some jobs."""
@@ -200,13 +206,17 @@ class SlurmJob:
 
     async def _run(self, program: str, *arguments: str) -> bytes:
         """Returns the output of a Slurm program; empty without `srun`, without the program, or after a timeout."""
-        if self._srun is None or (found := which(str(self._srun.with_name(program)), path=self._path)) is None:
+        if self._programs is None:
+            return b""
+        prefix, srun = self._programs
+        first, *rest = (*prefix, str(srun.with_name(program)), *arguments)
+        if (found := which(first, path=self._path)) is None:
             return b""
         import anyio  # only for Slurm
 
         with anyio.move_on_after(ANSWER_TIMEOUT):
             done = await anyio.run_process(
-                [found, *arguments], stderr=subprocess.DEVNULL, env=self.env, cwd="/", check=False
+                [found, *rest], stderr=subprocess.DEVNULL, env=self.env, cwd="/", check=False
             )
             return done.stdout
         return b""
