@@ -7,10 +7,10 @@ https://jupyter-client.readthedocs.io/en/stable/messaging.html#messages-on-the-i
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from ipybox.guest.protocol import VARIABLE_ERROR
-from ipybox.kernel_mgr.display_forms import plain
+from ipybox.kernel_mgr.display_forms import joined, plain
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
@@ -86,13 +86,12 @@ class Execution:
         if isinstance(problem := content.get(VARIABLE_ERROR), str):
             raise VariableError(problem)
         raised = _raised(content)
-        # Any value may arrive, because code can send messages itself.
-        summary = f"{content.get('ename', 'Error')}: {content.get('evalue', 'the kernel gave no reason')}"
-        raise ExecutionError(raised.traceback or plain(summary), output, raised)
+        summary = f"{raised.name}: {raised.value or 'the kernel gave no reason'}"
+        raise ExecutionError(raised.traceback or summary, output, raised)
 
 
 def _raised(content: dict[str, Any]) -> RaisedException:
+    # Any value may arrive, because code can send messages itself: the text of a deep one raises a RecursionError.
     name, value = (plain(text) if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
-    lines = content.get("traceback")
-    traceback = "\n".join(map(str, cast(list[object], lines))) if isinstance(lines, list) else ""
+    traceback = joined(content.get("traceback"), between="\n")
     return RaisedException(name or "Error", value, plain(traceback))

@@ -46,10 +46,16 @@ def test_a_traceback_that_was_shown_is_output_also_if_the_reply_overtakes_it(las
         ),
         pytest.param({"ename": "E", "evalue": "v"}, "E: v", RaisedException("E", "v", ""), id="no_traceback"),
         pytest.param(
-            {"ename": "E", "evalue": {}, "traceback": 1}, "E: {}", RaisedException("E", "", ""), id="no_texts"
+            {"ename": "E", "evalue": {}, "traceback": 1},
+            "E: the kernel gave no reason",
+            RaisedException("E", "", ""),
+            id="no_texts",
         ),
         pytest.param(
-            {"ename": ["E"], "evalue": "v", "traceback": [1]}, "1", RaisedException("Error", "v", "1"), id="no_name"
+            {"ename": ["E"], "evalue": "v", "traceback": [1, "a"]},
+            "a",
+            RaisedException("Error", "v", "a"),
+            id="no_name",
         ),
         pytest.param(
             {"status": "aborted"},
