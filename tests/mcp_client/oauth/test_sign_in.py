@@ -13,6 +13,7 @@ import pytest
 from ipybox.errors import MCPServerError, ToolRunnerError
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http import Reach
+from ipybox.mcp_client.oauth.callback import CallbackServer
 from ipybox.mcp_client.params import parse_params
 from tests.mcp_client.oauth.conftest import browse, sign_in
 from tests.mcp_client.oauth.guarded import Guarded, guarded
@@ -282,3 +283,14 @@ async def test_a_secret_goes_to_its_own_authorization_server_only(server: Guarde
     with pytest.raises(MCPServerError, match="its authorization server is not the 'issuer'"):
         await greet({"url": server.url, "oauth": oauth}, sign_in=sign_in)
     assert server.count("GET /authorize") == server.count("POST /token") == 0
+
+
+async def test_connections_to_the_callback_are_limited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ipybox.mcp_client.oauth.callback._MAX_CONNECTIONS", 1)
+    async with CallbackServer() as callback:
+        port = urlsplit(callback.uri).port
+        first, _ = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.open_connection("127.0.0.1", port)
+
+        async with asyncio.timeout(10):
+            assert await first.read() == b""
