@@ -289,8 +289,10 @@ async def test_connections_to_the_callback_are_limited(monkeypatch: pytest.Monke
     monkeypatch.setattr("ipybox.mcp_client.oauth.callback._MAX_CONNECTIONS", 1)
     async with CallbackServer() as callback:
         port = urlsplit(callback.uri).port
-        first, _ = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.open_connection("127.0.0.1", port)
+        first, *others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
 
         async with asyncio.timeout(10):
-            assert await first.read() == b""
+            assert await first[0].read() == b""
+        for _, writer in (first, *others):
+            writer.close()
+            await writer.wait_closed()
