@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+import stat
 import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
@@ -60,21 +61,30 @@ async def serve(read_fd: int, write_fd: int) -> None:
 
 
 class NodeWorkspace:
-    """A new private directory in `TMPDIR` for the application's files, until `remove`.
+    """A new private directory below `TMPDIR` for the application's files, until `remove`.
 
-    Also removes the directories that the user's killed nodes left behind.
+    Also removes the directories that the user's killed nodes left behind. If another user owns the common parent
+    directory, they can't be found.
     """
 
     def __init__(self) -> None:
-        temporary, prefix = Path(tempfile.gettempdir()).resolve(), f"ipybox-node-{os.getuid()}-"
-        remove_unused(temporary, prefix)
-        self.path = temporary / f"{prefix}{os.urandom(4).hex()}"
+        root = Path(tempfile.gettempdir(), f"ipybox-nodes-{os.getuid()}").absolute()
+        with suppress(FileExistsError):
+            root.mkdir(mode=0o700)
+        self._own_root: Path | None = None
+        if _is_private(root):
+            remove_unused(root)
+        else:
+            root = self._own_root = Path(tempfile.mkdtemp(prefix="ipybox-node-"))
+        self.path = root.resolve() / os.urandom(4).hex()
         self._lock = create_locked(self.path)
         make_ipybox_dir(self.path)
 
     def remove(self) -> None:
         """Removes the directory and its contents."""
         remove_tree(self.path)
+        if self._own_root is not None:
+            remove_tree(self._own_root)
         os.close(self._lock)
 
 
@@ -254,3 +264,8 @@ class _Node:
     async def _watch_gateway(self, gateway: KernelGateway) -> None:
         await gateway.join()
         self.ended.set()
+
+
+def _is_private(directory: Path) -> bool:
+    status = directory.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077

@@ -90,13 +90,11 @@ def _open_locked(path: Path) -> int:
     return lock
 
 
-def remove_unused(root: Path, prefix: str = "") -> None:
-    """Removes the directories in `root` with this prefix whose processes were killed: those without a lock."""
+def remove_unused(root: Path) -> None:
+    """Removes the directories in `root` whose processes were killed: those without a lock."""
     with os.scandir(root) as entries:
         for entry in entries:
-            if not entry.name.startswith(prefix):
-                continue
-            with suppress(OSError):  # in use, already removed, or another user's
+            with suppress(OSError):  # in use, or already removed
                 directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -107,12 +107,13 @@ async def test_node_that_stops_or_is_killed_leaves_no_directory(tmp_path: Path, 
         (tmp_path / name).mkdir()
     workspace, temporary = tmp_path / "workspace", tmp_path / "temporary"
     engine = hiding(workspace, ["env", f"TMPDIR={temporary}", *command])
+    private = temporary / f"ipybox-nodes-{os.getuid()}"
     others = nodes()
     async with CodeExecutor(working_dir=workspace, engine=engine) as executor:
         await executor.execute(
             "import os; os.makedirs('closed/inner'); open('closed/x', 'w'); os.chmod('closed', 0o500)"
         )
-        (before,) = temporary.iterdir()
+        (before,) = private.iterdir()
         (node,) = nodes() - others
         running = await begun(executor, SLEEPS)
         os.kill(node, signal.SIGKILL)
@@ -121,9 +122,9 @@ async def test_node_that_stops_or_is_killed_leaves_no_directory(tmp_path: Path, 
         again = await executor.execute("1")
         assert again.text == "1"
         assert any("its files are lost" in notice for notice in again.notices)
-        (after,) = temporary.iterdir()
+        (after,) = private.iterdir()
         assert after != before
-    assert list(temporary.iterdir()) == []
+    assert list(private.iterdir()) == []
 
 
 async def test_uploads_reach_the_node_and_downloads_come_from_it(apart: CodeExecutor, directory: Path, tmp_path: Path):

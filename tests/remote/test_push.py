@@ -393,17 +393,29 @@ async def test_node_that_fails_is_named_as_text_of_its_own(ends: Ends):
     assert ends.requests == 2, "it is tried again"
 
 
+def test_workspace_of_a_node_is_private_even_if_another_user_has_taken_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    taken = tmp_path / f"ipybox-nodes-{os.getuid()}"
+    taken.mkdir(mode=0o755)
+    taken.chmod(0o755)
+    workspace = NodeWorkspace()
+    assert not workspace.path.is_relative_to(taken)
+    assert workspace.path.parent.stat().st_mode & 0o777 == 0o700
+    workspace.remove()
+    assert list(tmp_path.iterdir()) == [taken]
+
+
 def test_workspace_of_a_killed_node_is_removed_and_that_of_another_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     first = NodeWorkspace()
-    left = first.path.with_name(f"ipybox-node-{os.getuid()}-left")
-    (tmp_path / "other").mkdir()
+    left = first.path.with_name("left")
     (left / "closed").mkdir(parents=True)
     (left / "closed").chmod(0o500)
     second = NodeWorkspace()
-    assert {*tmp_path.iterdir()} == {first.path, second.path, tmp_path / "other"}
-    assert second.path.stat().st_mode & 0o777 == 0o700
+    assert sorted(first.path.parent.iterdir()) == sorted([first.path, second.path])
     for each in (first, second):
         each.remove()
