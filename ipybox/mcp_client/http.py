@@ -62,10 +62,16 @@ class ExcessiveResponseError(httpx2.ReadError):
 
 
 class Reach:
-    """Decides where requests on behalf of the MCP server with a URL may go."""
+    """Decides where requests on behalf of one MCP server may go.
 
-    def __init__(self, url: str):
+    Args:
+        url: The server.
+        trusted: A URL that the user has configured: requests may always go to its origin.
+    """
+
+    def __init__(self, url: str, trusted: str | None = None):
         self._host = httpx2.URL(url).host
+        self._trusted = None if trusted is None else origin(httpx2.URL(trusted))
         # The farthest zone of any connection to the server.
         self._zone: Zone | None = None
 
@@ -80,7 +86,7 @@ class Reach:
             OutOfReachError: If the request must not go to the URL.
         """
         zone = _zone_of_name(url.host) if zone is None else zone
-        if zone is None or zone is Zone.INTERNET:
+        if zone is None or zone is Zone.INTERNET or origin(url) == self._trusted:
             return
         own = await self._own_zone()
         if zone > own:

@@ -78,7 +78,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
     """Sends the requests of the SDK's transports, and reports failures to the connection instead of to them."""
 
     def __init__(self, connection: "ClientConnection", server: RemoteParams):
-        reach = Reach(server.url)
+        reach = Reach(server.url, trusted=server.oauth.issuer if server.oauth is not None else None)
         if not server.has_credentials:
             # Imported here, because only remote servers need its modules.
             from ipybox.mcp_client.oauth.authenticator import Authenticator

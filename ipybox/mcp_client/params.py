@@ -49,6 +49,8 @@ class OAuthParams:
     signing_algorithm: Text = "RS256"
     #: The authorization server that registered the client; no other server gets the secret.
     issuer: Text | None = None
+    #: Scopes to request instead of those that the server suggests, separated by spaces.
+    scope: Text | None = None
     token_endpoint_auth_method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     #: The URL of the client's published metadata, for a server that accepts this as its id.
     client_metadata_url: Text | None = None
@@ -191,12 +193,19 @@ def _kind_of(url: str, given: Literal["http", "sse"] | None) -> Literal["http", 
 
 
 def _problem(params: OAuthParams) -> str | None:
-    has_secret = params.client_secret is not None or params.private_key is not None
-    if has_secret and not (params.client_id and params.issuer):
+    secrets = [secret for secret in (params.client_secret, params.private_key) if secret is not None]
+    machine = params.grant == "client_credentials"
+    if len(secrets) > 1:
+        return "can't contain both 'client_secret' and 'private_key'"
+    if secrets and not (params.client_id and params.issuer):
         # Without an issuer, the MCP server would choose the recipient of the secret.
         return "needs 'client_id' and 'issuer' along with a secret, so that only that issuer receives the secret"
-    if params.grant == "client_credentials" and not has_secret:
+    if machine and not secrets:
         return "needs 'client_secret' or 'private_key' for 'client_credentials'"
+    if params.private_key is not None and not machine:
+        return "can contain 'private_key' only for the grant 'client_credentials'"
+    if params.client_id is not None and params.client_metadata_url is not None:
+        return "can't contain both 'client_id' and 'client_metadata_url'"
     if params.client_metadata_url is not None and not _is_document(params.client_metadata_url):
         return "needs a 'client_metadata_url' that starts with https:// and has a path"
     if params.redirect_uri is not None and not _is_local(params.redirect_uri):

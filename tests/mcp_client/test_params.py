@@ -91,11 +91,13 @@ def test_a_sign_in_ends_on_this_machine_or_where_a_variable_says(uri: str):
 
 
 def test_what_was_agreed_with_an_authorization_server_is_taken_over():
-    oauth = {"client_id": "me", "client_secret": "${SECRET}", "issuer": "https://example.org"}
+    oauth = {"client_id": "me", "client_secret": "${SECRET}", "issuer": "https://example.org", "scope": "read"}
     server = parse_params({"url": "https://example.org/mcp", "oauth": oauth})
 
     assert isinstance(server, RemoteParams)
-    assert server.oauth == OAuthParams(client_id="me", client_secret="${SECRET}", issuer="https://example.org")
+    assert server.oauth == OAuthParams(
+        client_id="me", client_secret="${SECRET}", issuer="https://example.org", scope="read"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,15 @@ def test_what_was_agreed_with_an_authorization_server_is_taken_over():
         pytest.param({"client_id": "a", "client_secret": "b"}, "'issuer' along with a secret", id="secret_for_nobody"),
         pytest.param({"client_secret": "b", "issuer": "https://c"}, "needs 'client_id'", id="secret_of_nobody"),
         pytest.param({"grant": "client_credentials", "client_id": "a"}, "or 'private_key' for", id="no_secret"),
+        pytest.param({"client_secret": "a", "private_key": "b"}, "both 'client_secret' and", id="two_secrets"),
+        pytest.param(
+            {"client_id": "a", "private_key": "b", "issuer": "https://c"},
+            "only for the grant 'client_credentials'",
+            id="key_and_person",
+        ),
+        pytest.param(
+            {"client_id": "a", "client_metadata_url": "https://b/c"}, "can't contain both 'client_id'", id="two_clients"
+        ),
         pytest.param({"client_metadata_url": "http://b/c"}, "starts with https:// and has a path", id="open_document"),
         pytest.param({"redirect_uri": "http://example.org:1/x"}, "on this machine", id="another_machine"),
         pytest.param({"redirect_uri": "http://localhost/x"}, "on this machine with a port", id="no_port"),

@@ -166,6 +166,10 @@ class Authenticator(httpx2.Auth):
             await self._obtain(provider, request, challenge)
 
     async def _obtain(self, provider: OAuthClientProvider, request: httpx2.Request, challenge: Challenge) -> None:
+        if self._params.scope is not None and challenge.status == 401:
+            # The SDK prefers the challenge's scope to the metadata's.
+            given = f'Bearer scope="{self._params.scope}", '
+            challenge = Challenge(status=401, header=given + challenge.header.removeprefix("Bearer "))
         await self._drive(provider, request, challenge)
         self._grant.authorization_server = provider.context.oauth_metadata
         self._grant.protected_resource = provider.context.protected_resource_metadata

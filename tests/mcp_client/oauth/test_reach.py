@@ -158,6 +158,18 @@ async def test_the_metadata_of_a_server_on_this_machine_lead_where_they_like(nea
     assert near.received
 
 
+async def test_the_authorization_server_that_the_user_has_named_may_be_near(far: Site, near: Site):
+    asking(far, authorization_servers=near.origin)
+    asking(near)
+    oauth = {"client_id": "c", "issuer": near.origin}
+
+    with pytest.raises(MCPServerError):
+        async with asyncio.timeout(WAIT):
+            await MCPClient({"url": f"{far.origin}/mcp", "oauth": oauth}, WAIT, sign_in=agree).__aenter__()
+
+    assert any(b"POST /token " in data for data in near.received)
+
+
 async def test_a_name_that_leads_nearer_than_before_is_not_followed(near: Site):
     reach = Reach("http://127.1/mcp")
     reach.learn(Zone.INTERNET)

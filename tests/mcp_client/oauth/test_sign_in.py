@@ -268,10 +268,13 @@ async def test_a_client_that_is_registered_beforehand_is_used_and_its_secret_is_
         "issuer": server.url.removesuffix("mcp"),
         "token_endpoint_auth_method": "client_secret_post",
         "redirect_uri": uri,
+        "scope": "read more",
     }
+    known.scope = "read more"
     before = set(files(state))
     assert await greet({"url": server.url, "oauth": oauth}, sign_in=sign_in) == "Hello, you!"
     assert server.count("POST /register") == 1
+    assert server.authorizations[-1].scopes == ["read", "more"]
     (file,) = set(files(state)) - before
     assert known.client_secret not in file.read_text()
     server.expire()
