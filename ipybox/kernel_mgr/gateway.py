@@ -57,8 +57,7 @@ class Gateway(ABC):
         self._limits = limits
         #: Explains denials of the sandbox; None without a sandbox.
         self._policy: SandboxPolicy | None = None
-        #: The message about the exceeded limit, by the id of the killed kernel or
-        #: `resource_limits.UNATTRIBUTED`.
+        #: The message about the exceeded limit, by the id of the killed kernel or `resource_limits.UNATTRIBUTED`.
         self.exceeded: dict[str, str] = {}
         #: Notices for the session, such as about files that the sandbox hides or can't protect.
         self.notices: Sequence[str] = []
