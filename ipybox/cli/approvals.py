@@ -18,11 +18,9 @@ from ipybox.cli.output import say, say_json, tell
 from ipybox.cli.parsing import Failure, Mistake
 from ipybox.cli.running import run
 from ipybox.mcp_server.approval_desk import MIN_ID
-from ipybox.mcp_server.attach_socket import connect_private, running_servers
+from ipybox.mcp_server.attach_socket import answers, running_servers
 from ipybox.support.printable import printable
 
-#: Maximum bytes of a message: more than a call can have.
-_MAX_LINE = 512 << 20
 #: Seconds between two searches for servers that have started.
 _SEARCH_INTERVAL = 1.0
 #: Seconds for a server to send a line, unless it is watched: a stopped server must not hide the others' calls.
@@ -56,29 +54,16 @@ def approvals(workspace: Path, given: Mapping[str, Any], **options: Any) -> int:
 
 
 async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str, Any]]:
-    """Sends a request to a server, and yields its answers until it closes the connection."""
-    timeout = None if request.get("approvals") == "watch" else _RESPONSE_TIMEOUT
+    """Yields a server's answers to a request; says so if it does not respond."""
     try:
-        reader, writer = await asyncio.open_unix_connection(sock=connect_private(server), limit=_MAX_LINE)
-        beats = asyncio.ensure_future(_beat(writer, json.dumps(request)))
-        try:
-            while line := await asyncio.wait_for(reader.readline(), timeout):
-                yield json.loads(line)
-        finally:
-            beats.cancel()
-            writer.close()
+        async for answer in answers(
+            server, None if request.get("approvals") == "watch" else _RESPONSE_TIMEOUT, request
+        ):
+            yield answer
     except TimeoutError:
         tell(f"the MCP server with process id {server.stem.rpartition('-')[2]} does not respond")
     except OSError:
         pass  # the server has ended
-
-
-async def _beat(writer: asyncio.StreamWriter, request: str) -> None:
-    """Sends a request, then an empty line every second, which shows that this process is not stopped."""
-    writer.write(request.encode())
-    while True:
-        writer.write(b"\n")
-        await asyncio.sleep(_SEARCH_INTERVAL)
 
 
 async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None, quiet: bool = False) -> int:

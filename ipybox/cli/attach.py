@@ -1,8 +1,5 @@
 """`ipybox attach`: lets a person use the kernel of a running session from a Jupyter client."""
 
-import asyncio
-import json
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import click
@@ -11,8 +8,9 @@ from ipybox.cli.command import command
 from ipybox.cli.output import say
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import run
-from ipybox.mcp_server.approval_desk import send
-from ipybox.mcp_server.attach_socket import connect_private, running_servers
+from ipybox.mcp_server.attach_socket import answers, running_servers
+
+EXITED = "the MCP server has exited"
 
 
 @command("attach", "SESSION is the session's name. It defaults to `default`.")
@@ -39,26 +37,15 @@ def _find_server(workspace: Path, pid: int | None) -> Path:
 
 
 async def _attach(server: Path, session: str) -> None:
-    ended = "the MCP server has exited"
-    async for answer in _answers(server, session):
-        if "error" in answer:
-            raise Failure(answer["error"])
-        if "instructions" in answer:
-            say(f"Your programs can use the kernel until you press Ctrl-C:\n\n{answer['instructions']}")
-        ended = answer.get("ended", ended)
-    say(f"The session is no longer available: {ended}")
-
-
-async def _answers(server: Path, session: str) -> AsyncGenerator[dict[str, str]]:
+    ended = ""
     try:
-        reader, writer = await asyncio.open_unix_connection(sock=connect_private(server))
+        async for answer in answers(server, None, {"session": session}):
+            if "error" in answer:
+                raise Failure(answer["error"])
+            if "instructions" in answer:
+                say(f"Your programs can use the kernel until you press Ctrl-C:\n\n{answer['instructions']}")
+            ended = answer.get("ended", EXITED)
     except OSError as exc:
-        raise Failure(f"the MCP server does not respond: {exc}") from exc
-    try:
-        await send(writer, session=session)
-        while line := await reader.readline():
-            yield json.loads(line)
-    except OSError:
-        pass  # it was killed
-    finally:
-        writer.close()
+        if not ended:
+            raise Failure(f"the MCP server does not respond: {exc}") from exc
+    say(f"The session is no longer available: {ended or EXITED}")

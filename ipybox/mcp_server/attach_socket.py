@@ -12,9 +12,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ipybox.mcp_server.approval_desk import ApprovalDesk, send
 from ipybox.mcp_server.kernel_sessions import KernelSessions
@@ -28,6 +29,11 @@ logger = logging.getLogger(__name__)
 #: Time limit for the request to arrive, in seconds.
 REQUEST_TIMEOUT = 10.0
 
+#: Maximum bytes of an answer: more than a call can have.
+MAX_ANSWER = 512 << 20
+#: Seconds between two lines that show that a command is not stopped.
+BEAT = 1.0
+
 
 def socket_path(workspace: Path, pid: int | str) -> Path:
     """Returns the path of a server process's socket; `*` matches any process."""
@@ -40,6 +46,28 @@ def running_servers(workspace: Path | None) -> dict[int, Path]:
     top = state_dir() if workspace is None else pattern.parent
     paths = sorted(path for path in top.glob(str(pattern.relative_to(top))) if _listens(path))
     return {int(path.stem.rpartition("-")[2]): path for path in paths}
+
+
+async def answers(server: Path, timeout: float | None, request: Mapping[str, object]) -> AsyncGenerator[dict[str, Any]]:
+    """Sends a command's request to a server's socket, and yields the answers until the server ends the connection.
+
+    Raises an OSError if the server has ended, and a TimeoutError if an answer takes more than `timeout` seconds.
+    """
+    reader, writer = await asyncio.open_unix_connection(sock=connect_private(server), limit=MAX_ANSWER)
+    beats = asyncio.ensure_future(_beat(writer, json.dumps(request)))
+    try:
+        while line := await asyncio.wait_for(reader.readline(), timeout):
+            yield json.loads(line)
+    finally:
+        beats.cancel()
+        writer.close()
+
+
+async def _beat(writer: asyncio.StreamWriter, request: str) -> None:
+    writer.write(request.encode())
+    while True:
+        writer.write(b"\n")
+        await asyncio.sleep(BEAT)
 
 
 def _listens(path: Path) -> bool:
@@ -114,7 +142,7 @@ class AttachSocket:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await send(writer, instructions=relay.instructions())
-            await until_one_ends(reader.read(1), relay.ended.wait())
+            await until_one_ends(reader.read(), relay.ended.wait())
             if relay.ended.is_set():
                 await send(writer, ended=relay.end_reason)
 

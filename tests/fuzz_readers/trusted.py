@@ -10,8 +10,7 @@ APPLICATION = "what the application itself passes"
 TRUSTED = {
     "audit/log": OWN,
     "audit/redaction": "`FollowedFile`, whose reader is in the table",
-    "cli/approvals": "the user's own servers, over private sockets, and the user's terminal",
-    "cli/attach": "the user's own server, over a private socket; a line has at most 64 KiB",
+    "cli/approvals": "the user's terminal",
     "cli/check:_check": APPLICATION,
     "cli/command:open_standard_streams": KERNEL,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
@@ -47,7 +46,7 @@ TRUSTED = {
     "mcp_client/stdio_servers:_is_shim": BOUNDED,
     "mcp_client/transport": BOUNDED,
     "mcp_server/approval_desk": "processes of the same user; a line has at most 64 KiB",
-    "mcp_server/attach_socket": "processes of the same user; a line has at most 64 KiB",
+    "mcp_server/attach_socket": "processes of the same user; a request has at most 64 KiB, an answer 512 MiB",
     "mcp_server/file_tools": "content of limited size, of `AllowedPath`",
     "mcp_server/handshake": "a line of at most 64 KiB",
     "mcp_server/standard_streams": BOUNDED,
