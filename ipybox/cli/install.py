@@ -38,7 +38,7 @@ class Client:
         add: Its command that adds a server, followed by ipybox's command; empty if it has none.
         as_json: Whether its command takes the server as JSON instead.
         follows_project: Whether it starts ipybox in the directory of each project.
-        advice: What only its file can set.
+        advice: What its user must do beside that; FILE is its file.
     """
 
     approvals: str
@@ -54,17 +54,18 @@ _CLINE_FILE = ConfigFile("cline", "~/.cline/data/settings/cline_mcp_settings.jso
 #: Variables for ipybox's directories.
 _PLACES = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "JUPYTER_RUNTIME_DIR")
 
-_CODEX = """add to [mcp_servers.ipybox] what its command can't set:
+_CODEX = """In FILE, add to [mcp_servers.ipybox] what its command can't set:
   required = true         # so that the first turn waits for ipybox
   tool_timeout_sec = 700  # for cells that take more than 5 minutes"""
-_CLINE = """calls end after 60 s unless you add "timeout": 700 to ipybox's entry"""
-_QWEN = """pictures reach the model only with {"model": {"generationConfig": {"modalities": {"image": true}}}}"""
+_CLINE = """Calls end after 60 s unless you add "timeout": 700 to ipybox's entry in FILE."""
+_GEMINI = "It starts servers only in folders that you trust: start `gemini` there once, and say so."
+_QWEN = """For pictures, set {"model": {"generationConfig": {"modalities": {"image": true}}}} in FILE."""
 
 CLIENTS = {
     "claude-code": Client(FORMS, "claude mcp add --scope user ipybox --"),
     "codex": Client(FORMS, "codex mcp add ipybox --", advice=_CODEX),
     "copilot": Client(FORMS, "copilot mcp add ipybox --"),
-    "gemini": Client(NO_FORMS, "gemini mcp add --scope user ipybox"),
+    "gemini": Client(NO_FORMS, "gemini mcp add --scope user ipybox", advice=_GEMINI),
     "opencode": Client(NO_FORMS, "opencode mcp add ipybox --"),
     "qwen": Client(NO_FORMS, "qwen mcp add --scope user ipybox", advice=_QWEN),
     # Its daemon outlives the directory that it started in.
@@ -103,7 +104,7 @@ def install(workspace: Path, given: dict[str, Any], *, client: str | None, dry_r
     else:
         say(f"add this to {file}:\n{snippet}")
     if traits.advice:
-        say(f"In {file}, {traits.advice}")
+        say(traits.advice.replace("FILE", file))
     if given.get("approve", "auto") != "auto":
         say(f"You answer approval requests {traits.approvals}.")
     return 0

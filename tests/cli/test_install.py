@@ -86,8 +86,9 @@ def test_a_given_workspace_and_rules_are_absolute_and_a_dry_run_starts_nothing(w
         workspace, home, "gemini", "--workspace=.", "--approve=rules.yaml", "--dry-run", path=os.environ["PATH"]
     )
 
-    command, approvals = shown.splitlines()
+    command, folder, approvals = shown.splitlines()
     assert (status, failed) == (0, "")
+    assert "only in folders that you trust" in folder
     assert command == (
         f"gemini mcp add --scope user ipybox {PROGRAM} serve --workspace {workspace} "
         f"--approve {workspace / 'rules.yaml'}"
