@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_types import ElicitRequestFormParams
 
-from ipybox.mcp_server.question import BAR, COLUMNS, MAX_LINE, MAX_NAME, cut_columns, quoted_name
+from ipybox.mcp_server.question import BAR, COLUMNS, MAX_NAME, ascii_name, cut_columns
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.patterns import name_glob
 from ipybox.workspace.registrations import Registration
@@ -19,6 +19,9 @@ from ipybox.workspace.registrations import Registration
 #: The fields of the two forms, and the first one's choices beside the tools that only read.
 FIELD, NAMES = "unasked", "tools"
 CHOOSE, NONE = "choose", "none"
+
+#: Maximum characters of the names in a form. The choice of all that only read needs all of their names.
+MAX_NAMES = 4000
 
 #: Shows a form and returns what the user enters.
 Ask = Callable[[ElicitRequestFormParams], Awaitable[dict[str, Any]]]
@@ -29,7 +32,8 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
     if not record.undecided:
         return record
     offline = record.offline
-    choices = [*([f"the {len(offline)} that only read"] if offline else []), CHOOSE, NONE]
+    all_shown = offline and len(_listed("Only read", offline)) <= MAX_NAMES
+    choices = [*([f"the {len(offline)} that only read"] if all_shown else []), CHOOSE, NONE]
     choice = (await ask(_first_form(server_name, record, choices))).get(FIELD)
     if choice not in choices:
         return record
@@ -45,7 +49,7 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
 def _first_form(server_name: str, record: Registration, choices: list[str]) -> ElicitRequestFormParams:
     field: dict[str, Any] = {"type": "string", "title": "Run without asking", "enum": choices}
     if record.offline:
-        field["description"] = _listed("Only read", record.offline)
+        field["description"] = _shortened(_listed("Only read", record.offline))
     question = "run tools that only read without asking?"
     return _form(server_name, record, question, [f"It says: {record.split}.", "ipybox can't check that."], FIELD, field)
 
@@ -53,7 +57,8 @@ def _first_form(server_name: str, record: Registration, choices: list[str]) -> E
 def _names_form(server_name: str, record: Registration) -> ElicitRequestFormParams:
     offline = record.offline
     away = [name for name in record.reading if name not in offline]
-    lines = [_listed("Only read", offline)] * bool(offline) + [_listed("Also reach the internet", away)] * bool(away)
+    kinds = {"Only read": offline, "Also reach the internet": away}
+    lines = [_shortened(_listed(kind, names)) for kind, names in kinds.items() if names]
     hint = "Names with commas between them; * and ? are wildcards"
     field = {"type": "string", "title": "Tools", "description": hint}
     return _form(server_name, record, "which tools run without asking?", lines, NAMES, field)
@@ -62,12 +67,15 @@ def _names_form(server_name: str, record: Registration) -> ElicitRequestFormPara
 def _form(
     server_name: str, record: Registration, question: str, lines: list[str], name: str, field: dict[str, Any]
 ) -> ElicitRequestFormParams:
-    about = f"MCP server {cut_columns(quoted_name(server_name), MAX_NAME)}: {question}"
+    about = f"MCP server {cut_columns(ascii_name(server_name), MAX_NAME)}: {question}"
     launch = BAR + cut_columns(printable(record.launch), COLUMNS - len(BAR))
     schema = {"type": "object", "properties": {name: field}, "required": [name]}
     return ElicitRequestFormParams(message="\n".join([about, launch, *lines]), requested_schema=schema)
 
 
 def _listed(what: str, names: list[str]) -> str:
-    text = f"{what}: {', '.join(cut_columns(quoted_name(name), MAX_NAME) for name in names)}"
-    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}…"
+    return f"{what}: {', '.join(map(ascii_name, names))}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_NAMES else f"{text[:MAX_NAMES]}… Not all fit: `ipybox trust` shows the others"

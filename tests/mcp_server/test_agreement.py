@@ -1,6 +1,8 @@
 """`--approve writes`: a person agrees to a server's reading tools once, and is asked again about whatever changes."""
 
+import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,47 @@ async def test_a_tool_whose_change_the_running_server_announces_asks(workspace: 
             client, calling("echo", text="a")
         )
         assert user.answers == []
+
+
+@pytest.mark.parametrize("call", ["run_sync('echo', {'text': 'a'})", "run_many('echo', [{'text': 'a'}])[0]"])
+async def test_a_rule_allows_no_call_whose_cell_ends_while_the_server_lists_its_tools(
+    workspace: Path, server: Server, tmp_path: Path, call: str
+):
+    async with serving(workspace, User(chosen(THE_ONE))) as client:
+        await server.register(client)
+        tools = (tmp_path / "tools.json").read_text()
+        (tmp_path / "tools.json").unlink()
+        os.mkfifo(tmp_path / "tools.json")
+        await run(
+            client,
+            f"""
+import threading
+from mcptools.scripted import CLIENT
+said = []
+def call():
+    try:
+        said.append(CLIENT.{call})
+    except Exception as error:
+        said.append(error)
+thread = threading.Thread(target=call)
+thread.start()
+""",
+        )
+        await asyncio.to_thread((tmp_path / "tools.json").write_text, tools)  # once the server asks for them
+        assert "not approved: its cell has ended" in await run(client, "thread.join(); print(said[0])")
+
+
+async def test_a_person_agrees_to_all_that_read_only_if_the_form_names_all(workspace: Path, server: Server):
+    user = User(DECLINE, DECLINE)
+    async with serving(workspace, user) as client:
+        for number in (49, 1000):
+            server.lists(**{f"tool_{each}": READS for each in range(number)})
+            await server.register(client)
+    some, many = (form.requested_schema["properties"]["unasked"] for form in user.forms)
+    assert some["enum"] == ["the 49 that only read", "choose", "none"]
+    assert "tool_48" in some["description"]
+    assert many["enum"] == ["choose", "none"]
+    assert "`ipybox trust` shows the others" in many["description"]
 
 
 #: Answers to the forms of a registration, and which of three tools run without asking afterwards.

@@ -58,6 +58,8 @@ class Approvals:
         self._uses_hints = policy is not None and policy.uses_hints
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
+        #: The number of cells that have ended.
+        self._ended = 0
         #: The undecided requests by id; a background task delivers each.
         self._pending: dict[str, ApprovalRequest] = {}
         self._tasks = TaskSet()
@@ -75,6 +77,7 @@ class Approvals:
             yield
         finally:
             self._approver = None
+            self._ended += 1
             if self._asked:
                 await self._cancel(_CELL_ENDED)
 
@@ -82,10 +85,12 @@ class Approvals:
         self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None
     ) -> ApprovalDecision:
         """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed."""
-        approver = self._approver
+        approver, ended = self._approver, self._ended
         if approver is None:
             return _NO_CELL
         pinned = await _pinned(call, caller) if self._uses_hints else None
+        if self._ended != ended:
+            return _CELL_ENDED
         if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
             return decision
         if approver is accept_call:
@@ -99,7 +104,7 @@ class Approvals:
 
         Creates at most one request, for all calls that no rule decides on.
         """
-        approver = self._approver
+        approver, ended = self._approver, self._ended
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
         pinned = await _pinned(calls[0], caller) if self._uses_hints and calls else None
@@ -107,11 +112,11 @@ class Approvals:
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
             decisions = await asyncio.to_thread(lambda: [self._by_rule(policy, call, pinned) for call in calls])
+        if self._ended != ended:
+            return [_CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         if not asked:
             return decisions
-        if self._approver is not approver:
-            return [_CELL_ENDED] * len(calls)
         answer = await self._request(partial(ask, approver), asked, "tool", pinned)
         return [answer if decision is None else decision for decision in decisions]
 
