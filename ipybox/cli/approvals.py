@@ -17,9 +17,11 @@ from ipybox.cli.option import workspace_option
 from ipybox.cli.output import say, say_json, tell
 from ipybox.cli.parsing import Failure, Mistake
 from ipybox.cli.running import run
-from ipybox.mcp_server.approval_desk import MIN_ID
 from ipybox.mcp_server.attach_socket import answers, running_servers
 from ipybox.support.printable import printable
+
+#: Characters of an id that are shown, and needed to decide. Ids are random, so few calls' start alike.
+MIN_ID = 6
 
 #: Seconds between two searches for servers that have started.
 _SEARCH_INTERVAL = 1.0
@@ -67,17 +69,22 @@ async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str,
 
 
 async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None, quiet: bool = False) -> int:
-    """Decides on the call with this id, in whichever server; raises a Failure with the reason if that has no effect."""
-    problem = f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended"
-    for server in running_servers(workspace).values():
-        async for answer in _messages(server, decide=call_id, accept=accept, reason=reason):
-            if "done" in answer:
-                if not quiet:
-                    say(answer["done"])
-                return 0
-            if not answer["error"].startswith("no "):
-                problem = answer["error"]
-    raise Failure(problem)
+    """Decides on the call whose id starts like this, in whichever server; raises a Failure if that has no effect."""
+    if len(call_id) < MIN_ID:
+        raise Failure(f"an id needs at least {MIN_ID} characters, to tell calls apart")
+    servers = running_servers(workspace).values()
+    waiting = [(server, message["id"]) for server in servers async for message in _messages(server, approvals="list")]
+    found = [(server, each) for server, each in waiting if each.startswith(call_id)]
+    if len(found) > 1:
+        raise Failure(f"{len(found)} waiting calls have an id that starts with {call_id!r}: `--json` lists whole ids")
+    for server, each in found:
+        async for answer in _messages(server, decide=each, accept=accept, reason=reason):
+            if "done" not in answer:
+                raise Failure(answer["error"])
+            if not quiet:
+                say(answer["done"])
+            return 0
+    raise Failure(f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended")
 
 
 class _Terminal:

@@ -20,9 +20,6 @@ from ipybox.tool_exec.approval.request import ApprovalRequest
 
 Result = TypeVar("Result")
 
-#: Minimum characters of an id in a decision. Ids are random, so an older call's rarely starts like another one's.
-MIN_ID = 6
-
 #: Seconds after which a terminal that sends nothing no longer counts as watching.
 SILENCE = 10.0
 
@@ -72,17 +69,10 @@ class ApprovalDesk:
                 await asyncio.wait([asking])
 
     async def decide(self, call_id: str, *, accept: bool, reason: str | None) -> str:
-        """Decides on the waiting call whose id starts with `call_id`; returns what happened.
-
-        Raises:
-            ValueError: If there is no such call, or more than one.
-        """
-        if len(call_id) < MIN_ID:
-            raise ValueError(f"an id needs at least {MIN_ID} characters, to tell calls apart")
-        found = [request for each, (request, _) in self._waiting.items() if each.startswith(call_id)]
-        if len(found) != 1:
-            raise ValueError(f"{len(found) or 'no'} waiting calls have an id that starts with {call_id!r}")
-        request, by = found[0], "user"
+        """Decides on a waiting call; returns what happened. Raises a ValueError if the call does not wait."""
+        if call_id not in self._waiting:
+            raise ValueError(f"no call with the id {call_id} is waiting: it may have been decided, or has ended")
+        request, by = self._waiting[call_id][0], "user"
         counts = await (request.accept(by=by, because=reason) if accept else request.reject(reason, by=by))
         return ("accepted" if accept else "declined") if counts else f"no effect: the call was already {request.state}"
 
