@@ -143,14 +143,23 @@ def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
 def workspace_redactor(
     workspace: Path, variables: Mapping[str, str], show: Callable[[str], str] | None = None
 ) -> "Redactor":
-    """Returns a redactor that knows the secrets in variables, the environment, a workspace's `.env`, and imports."""
+    """Returns a redactor that knows the secrets in variables, the environment, a workspace's `.env`, and imports.
+
+    If it shows secrets to people, who decide on calls, it knows only keys of known forms from the `.env`: a hostile
+    repository could give addresses or hosts there, to hide them.
+    """
     from ipybox.workspace import env_file
     from ipybox.workspace.env_file import FollowedFile
     from ipybox.workspace.seal import ImportedSecrets
 
     redactor = Redactor(show)
     redactor.add_secrets(secrets_among({**os.environ, **variables}))
-    own = FollowedFile(workspace / env_file.NAME, lambda: secrets_among(env_file.read_env_file(workspace)))
+
+    def of_workspace() -> dict[str, str]:
+        secrets = secrets_among(env_file.read_env_file(workspace))
+        return {name: value for name, value in secrets.items() if show is None or _SHAPES.fullmatch(value)}
+
+    own = FollowedFile(workspace / env_file.NAME, of_workspace)
     imported = ImportedSecrets(workspace)
     redactor.follow(own, FollowedFile(imported.directory, imported.values))
     return redactor

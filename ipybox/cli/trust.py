@@ -12,6 +12,7 @@ from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, counted, say, say_json
 from ipybox.cli.parsing import Mistake
 from ipybox.codeact.library import MCPTOOLS
+from ipybox.mcp_server.question import ascii_name
 from ipybox.sandbox.settings import PROFILES, SandboxSettings, parse_settings
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable
@@ -62,7 +63,7 @@ def trust(
     asked = files or [workspace / each for each in _KNOWN if not name and os.path.lexists(workspace / each)]
     reading = {each: record for each, record in servers.items() if record.offline and (name or record.undecided)}
     for each in (servers.keys() - reading) if name else ():
-        say(f"MCP server {each}: nothing to trust, by its own word {servers[each].split}")
+        say(f"MCP server {ascii_name(each)}: nothing to trust, by its own word {servers[each].split}")
     if not asked and not reading and not name:
         say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
     statuses = [_trust_file(store, each, profile, yes) for each in asked]
@@ -83,7 +84,7 @@ def _show(store: TrustStore, servers: Mapping[str, Registration], *, as_json: bo
         changed = "" if store.is_current(each) else "; the file has changed since and is no longer trusted"
         say(f"{each.file}{profile}: trusted with the SHA-256 hash {each.sha256}{changed}")
     for name, tools in unasked.items():
-        _say_lines([f"MCP server {name} runs without asking: {', '.join(tools)}"], "")
+        _say_lines([f"MCP server {ascii_name(name)} runs without asking: {_names(tools)}"], "")
     return 0
 
 
@@ -92,7 +93,7 @@ def _revoke(store: TrustStore, files: Sequence[Path], servers: Mapping[str, Regi
     for name, record in servers.items():
         if any(tool.unasked is not None for tool in record.tools.values()):
             record.agree(None)
-            revoked.append(f"MCP server {name}")
+            revoked.append(f"MCP server {ascii_name(name)}")
     for name in dict.fromkeys(revoked):
         say(f"{name} is no longer trusted; restart ipybox to apply this, in Claude Code with /mcp")
     if not revoked and not everything:
@@ -105,22 +106,26 @@ def _revoke(store: TrustStore, files: Sequence[Path], servers: Mapping[str, Regi
 def _trust_server(name: str, record: Registration, yes: bool) -> int:
     unasked = record.offline
     if {*unasked} <= {*record.unasked}:
-        say(f"MCP server {name} is already trusted: {_running(record)} without asking")
+        say(f"MCP server {ascii_name(name)} is already trusted: {_running(record)} without asking")
         return 0
-    say(f"MCP server {name}, by its own word: {record.split}")
+    say(f"MCP server {ascii_name(name)}, by its own word: {record.split}")
     away = [each for each in record.reading if each not in unasked]
-    _say_lines([f"started as: {record.launch}", f"only read: {', '.join(unasked)}"])
-    _say_lines([f"also reach the internet, so calls still ask: {', '.join(away)}"] if away else [])
+    _say_lines([f"started as: {record.launch}", f"only read: {_names(unasked)}"])
+    _say_lines([f"also reach the internet, so calls still ask: {_names(away)}"] if away else [])
     question = f"ipybox can't check this. Run the {len(unasked)} that only read without asking, where a policy asks?"
     if not yes and not agreed(question, "not trusted"):
         return 1
     record = record.agree([*unasked, *record.unasked])
-    say(f"MCP server {name}: {_running(record)} without asking until changed")
+    say(f"MCP server {ascii_name(name)}: {_running(record)} without asking until changed")
     return 0
 
 
 def _running(record: Registration) -> str:
     return f"{counted(len(record.unasked), 'tool')} {'runs' if len(record.unasked) == 1 else 'run'}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(ascii_name, names))
 
 
 def _say_lines(lines: Sequence[str], indent: str = "  ") -> None:

@@ -180,14 +180,16 @@ class CellApprover:
     async def _undecided(
         self, requests: Sequence[ApprovalRequest]
     ) -> tuple[list[ApprovalRequest], list[PolicyDecision]]:
-        """Accepts requests that an answer has allowed since they arrived; returns the others, and the calls to show."""
+        """Decides on requests that rules or answers decide on by now; returns the others, and the calls to show."""
         left: list[ApprovalRequest] = []
         asked: list[PolicyDecision] = []
         for request in requests:
             decisions = await asyncio.to_thread(self._approver.policy.decide_on, request)
             denied = [each for each in decisions if each.effect != "allow"]
             tool = (request.server_name, request.tool_name)
-            if not denied:
+            if forbidden := [each.reason for each in denied if each.effect == "deny"]:
+                await request.reject(f"denied by {forbidden[0]}", by="rule")
+            elif not denied:
                 await request.accept(by="rule", because=f"allowed by {decisions[0].reason}")
             elif all((tool, each.reason) in self._allowed for each in denied):
                 await request.accept(by="user", because="the tool is allowed for the rest of the cell")

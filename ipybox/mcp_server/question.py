@@ -147,7 +147,7 @@ def server_form(name: str, file: Path, command_line: str) -> ElicitRequestFormPa
     """Returns the form that asks whether to add a server from the configuration of one of the user's MCP clients."""
     width = COLUMNS - len(BAR)
     command = cut_columns(printable(command_line), 2 * (width - 1))  # a wide character may leave a column empty
-    title = cut_columns(f"Add the MCP server {quoted_name(name)} to this workspace?", COLUMNS)
+    title = cut_columns(f"Add the MCP server {ascii_name(name)} to this workspace?", COLUMNS)
     lines = [title, f"{BAR}{cut_columns(_place(file), width)}", *_wrapped(f"{BAR}{command}", 2)]
     schema = {"type": "object", "properties": {FIELD: {"type": "string", "title": "Add", "enum": [ADD]}}}
     return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema | {"required": [FIELD]})
@@ -172,8 +172,9 @@ class ShownCall:
         self._arguments, self._rows = _split([each.arguments for each in calls])
         times = f" {len(calls):,} times" if len(calls) > 1 else ""
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
-        self._title = f"Code calls {quoted_name(call.server)}.{quoted_name(call.tool)}{times}"
-        short = ".".join(cut_columns(quoted_name(each), MAX_NAME) for each in (call.server, call.tool))
+        names = [ascii_name(each) for each in (call.server, call.tool)]
+        self._title = f"Code calls {'.'.join(names)}{times}"
+        short = ".".join(cut_columns(each, MAX_NAME) for each in names)
         self._head = f"Code calls {short}{times and f'{times} '}("
         if kind == "shell":
             self._title = f"Code runs a shell {'script' if call.tool == SHELL_MAGIC_TOOL else 'command'}"
@@ -203,7 +204,10 @@ class ShownCall:
         least, many = (MIN_ROW, MANY_ROWS) if self._rows else (MIN_PIECE, MANY)
         if len(pieces) * least > room and len(pieces) > 2 * many:
             shown = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
-            pieces = [*(f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]), *shown]
+            found = [f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]]
+            if (more := len(self._exceptions) - MANY_ROWS) > 0:
+                found.append(f"+{more:,} such")
+            pieces = [*found, *shown]
         width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
         call = _wrapped(f"{self._head}{', '.join(cut_columns(piece, width) for piece in pieces)})", left)
         listing, half = _lines(self._listing, MAX_LINES), MAX_LINES // 2
@@ -236,7 +240,8 @@ class ShownCall:
                 lines += [f"  {quoted_name(name)}:", self._barred(value)]
             else:
                 lines.append(f"  {quoted_name(name)}: {self._text(_dumped(value))}")
-        lines += [f"  in {count:,} of the calls: {text}" for count, text in self._exceptions]
+        lines += [f"  in {count:,} of the calls: {text}" for count, text in self._exceptions[:MAX_LINES]]
+        lines += [f"  {more:,} more such exceptions"] if (more := len(self._exceptions) - MAX_LINES) > 0 else []
         lines += [f"  {self._row(number)}" for number in range(len(self._rows))]
         return "\n".join([*lines, ""])
 
@@ -247,14 +252,17 @@ class ShownCall:
 
     @cached_property
     def _exceptions(self) -> list[tuple[int, str]]:
-        """What few calls send while most send the same, with their number: it is hard to find among thousands."""
+        """What few calls send while most send the same, with their number: it is hard to find among thousands.
+
+        Arguments of all calls are first, so that others can't hide what they send.
+        """
         counts: dict[str, Counter[int]] = {}
         for row in self._rows:
             for name, value in row.items():
                 counts.setdefault(name, Counter())[hash(_dumped(value))] += 1
             if len(counts) > MAX_NAMES:
                 return [(len(self._rows), f"more than {MAX_NAMES:,} names of arguments")]
-        found: list[tuple[int, str]] = []
+        found: list[tuple[int, int, str]] = []
         for name, values in counts.items():
             absent = len(self._rows) - values.total()
             usual, most = values.most_common(1)[0]
@@ -264,8 +272,8 @@ class ShownCall:
             others = (row[name] for row in self._rows if name in row and hash(_dumped(row[name])) != usual)
             kinds = len(values) - (usual is not None) + (0 < absent < most)
             texts = (f"{quoted_name(name)}={_cut(_dumped(value))}" for value in others)
-            found.append((few, next(texts, f"no {quoted_name(name)}") + " or others" * (kinds > 1)))
-        return [(count, self._text(text)) for count, text in sorted(found)[:MANY]]
+            found.append((absent, few, next(texts, f"no {quoted_name(name)}") + " or others" * (kinds > 1)))
+        return [(count, self._text(text)) for _, count, text in sorted(found)]
 
     def _text(self, text: str) -> str:
         return printable(self._redactor.known_tokens(text))
@@ -297,6 +305,14 @@ def quoted_name(name: str) -> str:
     """Returns a name, quoted unless it is a visible identifier, so it can't be mistaken for a value."""
     plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
     return name if plain else printable(_dumped(name))
+
+
+def ascii_name(name: str) -> str:
+    """Returns a server's or tool's name, quoted unless it is a visible identifier.
+
+    Other letters and spaces are escaped, so it neither looks like another name nor breaks into two lines.
+    """
+    return (quoted_name(name) if name.isascii() else json.dumps(name)).replace(" ", "\\u0020")
 
 
 def _dumped(value: object) -> str:

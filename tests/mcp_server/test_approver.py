@@ -413,6 +413,26 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
     assert decided == ["the user declined it"] * 3, "that was not offered"
 
 
+async def test_call_that_a_rule_denies_by_the_time_of_its_form_is_not_asked_about(tmp_path: Path):
+    (tmp_path / "place").mkdir()
+    rules = "default: ask\nrules:\n- {effect: deny, args: {path: {path: 'secrets/**'}}}\n"
+    approver = ElicitationApprover(ApprovalPolicy(rules, tmp_path))
+    asked: list[ElicitRequestFormParams] = []
+
+    async def ask(form: ElicitRequestFormParams) -> ElicitResult:
+        asked.append(form)
+        return accept()
+
+    (tmp_path / "link").symlink_to("place")
+    request = ApprovalRequest("fs", "read", {"path": "link/x"}, None)
+    assert approver.policy.decide_on(request)[0].effect == "ask"
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("secrets")
+    await approver.cell(ask).decide(request)
+    assert (await request.decided()).accepted is False
+    assert asked == []
+
+
 async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
     decided: list[object] = []
     told: list[str] = []

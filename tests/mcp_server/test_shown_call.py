@@ -171,6 +171,24 @@ def test_what_one_of_thousands_of_calls_sends_is_shown_first(normal: Any, odd: A
     assert f"  in 1 of the calls: {piece.removeprefix('1× ')}" in call.whole().splitlines()[:3]
 
 
+def test_decoys_hide_no_exception_unsaid():
+    calls: list[dict[str, Any]] = [{"text": f"issue {number}", "to": "team"} for number in range(10_000)]
+    for number in range(9):
+        calls[number][f"decoy{number}"] = 1
+    calls[5000]["to"] = "eve"
+    call = shown(calls[0], "chat", "post", *calls[1:])
+    text = joined(call.shortened(FILE)[1:LINES_OF_MORE])
+    assert text.startswith('Code calls chat.post 10,000 times (1× to="eve", 1× decoy0=1, +8 such, ')
+    assert len([line for line in call.whole().splitlines() if "in 1 of the calls" in line]) == 10
+
+
+def test_letters_of_other_scripts_in_names_of_servers_and_tools_are_escaped():
+    assert shown({"\u540d": 1}, "g\u0456thub", "delete all").brief == [
+        'Code calls "g\\u0456thub"."delete\\u0020all"',
+        "| \u540d: 1",
+    ]
+
+
 def test_different_exceptions_among_many_calls_are_counted_together():
     calls: list[dict[str, Any]] = [{"text": f"issue {number}", "to": "team"} for number in range(1000)]
     for number in range(0, 1000, 10):

@@ -44,10 +44,33 @@ def test_a_person_sees_how_a_server_starts_and_which_tools_read(
         "MCP server github, by its own word: 2 of 3 tools only read, 1 of them reaches the internet",
         "  started as: npx server\\u001b",
         "  only read: search",
-        "  also reach the internet, so calls still ask: fetch\\u001b",
+        '  also reach the internet, so calls still ask: "fetch\\u001b"',
     ]
     assert "add --yes" in told
     assert unasked(record) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("x" + " " * 90 + "MCP server evil", '"x' + r"\u0020" * 90 + r'MCP\u0020server\u0020evil"'),
+        ("d\u0435lete", r'"d\u0435lete"'),
+    ],
+)
+def test_a_name_of_a_tool_can_not_be_taken_for_what_ipybox_says(
+    workspace: Path,
+    record: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    shown: str,
+):
+    monkeypatch.setitem(TOOLS, name, PinnedTool("d", ("read_only",)))
+    register(workspace)
+    trust(workspace, yes=False)
+    told = capsys.readouterr().out
+    assert shown in "".join(told.split("\n    "))
+    assert "\n    MCP" not in told
 
 
 def test_agreement_covers_the_tools_that_only_read_and_is_listed_and_revoked(
