@@ -104,6 +104,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         # Socket paths must be short (`ipybox.support.scratch`), and Jupyter's own name has 50 characters.
         return str(self.directory / "c")
 
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        """An empty kernel spec. Jupyter searches for a file, which another session's code could have written."""
+        return KernelSpec()
+
     def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
         """Returns the command line of our kernel, whatever the kernel spec says.
 
@@ -115,9 +120,8 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     async def _async_pre_start_kernel(self, *, spare: bool = False, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
         self.spare = spare
         if self.provisioner is None:
-            # The manager's traits are not annotated. The kernel spec is empty: another session's code could write a
-            # file.
-            traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": KernelSpec()}
+            # The manager's traits are not annotated.
+            traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": self.kernel_spec}
             self.provisioner = KernelProvisioner(parent=self, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 

@@ -194,7 +194,9 @@ class KernelChannels:
             finally:  # last: those who are called must find the channels closed
                 self.client_cells.clear()
                 self._client_cell_ended.set()
-                for on_end in (*(each.on_end for each in self._executions.values()), *self.on_end):
+                for execution in [*self._executions.values()]:
+                    execution.on_end(self.death)
+                for on_end in [*self.on_end]:
                     on_end(self.death)
 
     async def _dispatch(self, frame: aiohttp.WSMessage) -> bool:

@@ -140,7 +140,7 @@ class ToolHandlers:
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
         done = "The kernel was reset." if session == DEFAULT_SESSION else f"The session {session} has ended."
-        _, *others = self._services.sessions.names
+        _, *others = dict.fromkeys((DEFAULT_SESSION, *self._services.sessions.running))
         return _success(f"{done} Other sessions: {', '.join(others)}" if others else done)
 
     def _add_tools(self, workspace: "FileTransfer | None") -> None:

@@ -110,16 +110,13 @@ class ServerConnections:
         """Returns the names of the servers that are running, sorted."""
         return sorted(name for name, session in self._sessions.items() if session.running)
 
-    async def reset(self) -> None:
-        """Stops all servers. Calls in flight fail with `MCPConnectionLost`, later ones start them again."""
-        await self._stop_all("the tool server was reset")
-
     async def aclose(self) -> None:
         """Stops all servers and accepts no more calls."""
         self.closed = True
-        await self._stop_all("the tool server was stopped")
+        await self.reset("the tool server was stopped")
 
-    async def _stop_all(self, reason: str) -> None:
+    async def reset(self, reason: str = "the tool server was reset") -> None:
+        """Stops all servers. Calls in flight fail with `MCPConnectionLost`, later ones start them again."""
         sessions = dict(self._sessions)
         await asyncio.gather(*map(_ServerConnection.stop, sessions.values(), repeat(reason)))
         for name, session in sessions.items():
