@@ -70,7 +70,7 @@ class SessionRecorder:
 
     def session(self, action: str, **fields: object) -> None:
         """Records that the session starts, stops, gets a new kernel, or is joined by a person."""
-        self._record("session", **self._ids_now(), action=action, **fields)
+        self._record("session", action=action, **fields)
 
     def job(
         self, action: "JobAction", *, reason: str | None = None, waited: float | None = None, **fields: str | None
@@ -85,7 +85,7 @@ class SessionRecorder:
                 known.
         """
         given = {**fields, "reason": reason and self._text(reason), "waited": waited and round(waited, 3)}
-        self._record("job", **self._ids, cell_id=self._cell and self._cell.id, action=action, **given)
+        self._record("job", action=action, **given)
 
     def add_cell_secrets(self, variables: Mapping[str, str]) -> None:
         """Removes the secrets in a cell's environment variables from everything recorded from now on."""
@@ -188,10 +188,14 @@ class SessionRecorder:
     def denied(self, by: str, messages: Iterable[str]) -> None:
         """Records denials that involve no approval request: by the `sandbox`, a `limit` or the `tool_server`."""
         for message in messages:
-            self._record("denial", **self._ids_now(), by=by, message=self._text(message))
+            self._record("denial", by=by, message=self._text(message))
 
     def _record(self, event: str, **fields: Any) -> None:
-        """Passes an event to the log, the observer and the history, which receives cells separately, with outputs."""
+        """Passes an event to the log, the observer and the history, which receives cells separately, with outputs.
+
+        Unless `fields` say otherwise, it belongs to the running cell.
+        """
+        fields = {**(self._ids if self._cell is None else self._cell.ids), **fields}
         if self._audit is not None:
             self._audit.record(event, **fields)
         if self._observer is not None:
@@ -213,6 +217,3 @@ class SessionRecorder:
 
     def _text(self, text: str) -> str | None:
         return None if self._kept is None else self._kept.redactor.text(text, MAX_OTHER)
-
-    def _ids_now(self) -> dict[str, str | None]:
-        return self._ids if self._cell is None else self._cell.ids
