@@ -13,6 +13,7 @@ A cell is refused only for errors that it would certainly raise, and for paramet
 import ast
 import os
 import sys
+from bisect import bisect_left
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
@@ -29,7 +30,7 @@ from ipybox.guest.tracebacks import is_library
 TOOLS, PARAMS = "mcptools", "Params"
 MODELS = "ipybox.guest.tools.models"
 
-#: Maximum characters of a cell, calls checked, findings and names shown, and entries read of a directory.
+#: Maximum characters of a cell, calls checked and findings made, findings and names shown, and entries of a directory.
 MAX_CELL, MAX_CALLS, MAX_SHOWN, MAX_NAMES, MAX_ENTRIES = 100_000, 100, 20, 8, 5000
 
 #: Maximum characters of a reason.
@@ -88,9 +89,12 @@ def _findings(body: list[ast.stmt], lines: list[str], namespace: dict[str, Any])
             break
         start += 1
         names.update(dict.fromkeys(_bindings([statement])))
-        found += [f"line {statement.lineno}: {text}" for text in _import(statement, names)]
-    calls = (call for each in body[start:] for call in _calls(each, lines))
-    wrong = [(call, text) for call in islice(calls, MAX_CALLS) for text in _wrong_arguments(call, names)]
+        missing = islice(_import(statement, names), MAX_CALLS - len(found))
+        found += [f"line {statement.lineno}: {text}" for text in missing]
+    mentions = [number for number, line in enumerate(lines, 1) if PARAMS in line]
+    calls = (call for each in body[start:] for call in _calls(each, mentions))
+    problems = ((call, text) for call in islice(calls, MAX_CALLS) for text in _wrong_arguments(call, names))
+    wrong = [*islice(problems, MAX_CALLS)]
     if wrong and not _is_doubtful(body, start, namespace, {_root(call.func) for call, _ in wrong}):
         found += [f"line {call.lineno}: {text}" for call, text in wrong]
     return found
@@ -153,17 +157,21 @@ def _has_no(module: str, name: str) -> str:
     return f"{module} has no {what}{name}{_suggestion(name, known or vars(owner))}"
 
 
-def _calls(statement: ast.stmt, lines: list[str]) -> Iterator[ast.Call]:
-    """Yields the calls of `Params` that a statement evaluates, unless a loop has no rounds."""
-    if not any(PARAMS in line for line in lines[statement.lineno - 1 : statement.end_lineno]):
+def _calls(statement: ast.stmt, mentions: list[int], *, every_round: bool = False) -> Iterator[ast.Call]:
+    """Yields the calls of `Params` that a statement evaluates, unless a loop has no rounds.
+
+    `mentions` are the lines with `Params`, in order. `every_round` means that no loop in it is left early.
+    """
+    first = bisect_left(mentions, statement.lineno)
+    if first == len(mentions) or mentions[first] > (statement.end_lineno or 0):
         return
     match statement:
         case ast.Expr(value=value) | ast.Assign(value=value):
             yield from _evaluated(value)
         case ast.For(iter=value, body=body):
             yield from _evaluated(value)
-            if not any(isinstance(node, ast.Break | ast.Continue) for node in ast.walk(statement)):
-                yield from (call for each in body for call in _calls(each, lines))
+            if every_round or not any(isinstance(node, ast.Break | ast.Continue) for node in ast.walk(statement)):
+                yield from (call for each in body for call in _calls(each, mentions, every_round=True))
         case _:
             pass
 
@@ -237,7 +245,7 @@ def _texts(problems: list[Any], others: Collection[str], unused: list[str]) -> l
     lines: list[str] = []
     missing: list[str] = []
     reasons: dict[str, list[str]] = {}
-    for each in problems:
+    for each in problems[:MAX_CALLS]:
         field, *place = map(str, each["loc"] or [""])
         if others and field in ("", *others):  # the check was without the schema, or of the object
             continue
@@ -279,7 +287,9 @@ def _value(node: ast.expr, names: ChainMap[str, Any]) -> Any:
 
 
 def _root(node: ast.expr) -> str:
-    return ast.unparse(node).partition(".")[0]
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_doubtful(body: list[ast.stmt], start: int, namespace: dict[str, Any], names: Collection[str]) -> bool:

@@ -1,11 +1,12 @@
 """All readers of what a guest, a workspace, an MCP server, a node or an unauthenticated client sends."""
 
+import ast
 import io
 import json
 import os
 import struct
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ipybox.codeact.listing import tools
 from ipybox.codeact.source import SourceReader, UnreadableError
 from ipybox.codeact.suggestion import samples_of
 from ipybox.docker.refusal import request_id
+from ipybox.guest.cell_check import CellCheckError, check_cell
 from ipybox.kernel_mgr import messages as kernel_messages
 from ipybox.kernel_mgr.attach.client_messages import encode_frame, request_for_kernel, shown_content
 from ipybox.kernel_mgr.display_forms import display_of, plain, split_unfinished, text_of
@@ -38,6 +40,7 @@ from ipybox.mcp_client.answers import hidden_page, hidden_result, tool_result
 from ipybox.mcp_client.configs.servers import configured_servers, parse_jsonc
 from ipybox.mcp_client.failures import ServerStderr
 from ipybox.mcp_client.messages import read_answer, validated
+from ipybox.mcp_server.question import Question
 from ipybox.mcp_server.stdio import InvalidMessageError, parse_line
 from ipybox.remote.wire import protocol as node_protocol
 from ipybox.remote.wire.protocol import Ready
@@ -50,8 +53,10 @@ from ipybox.support.child import MAX_LENGTH
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.variables import EncodedVariable, decode
+from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.patterns import MAX_TEXT
-from ipybox.tool_exec.approval.policy import ApprovalPolicy
+from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
+from ipybox.tool_exec.approval.request import ApprovalRequest
 from ipybox.workspace.env_file import read_env_file
 from ipybox.workspace.git_config import configs_with_credentials
 from ipybox.workspace.registrations import ToolSpec
@@ -337,6 +342,42 @@ def patterns(size: int, _: Path) -> tuple[str, list[str]]:
     return "    a[]: {pattern: '(\\w| ){60}0'}\n", ["é" * MAX_TEXT] * (size // 400)
 
 
+def checked(source: bytes) -> None:
+    """Checks the tool calls of a cell."""
+    text = source.decode()
+    check_cell(ast.parse(text), text, {})
+
+
+def loops(size: int, _: Path) -> bytes:
+    """Returns nested loops around calls."""
+    head = "".join(f"{' ' * depth}for a in b:\n" for depth in range(90))
+    return f"{head}{' ' * 90}Params({'a,' * (size // 2)})\n".encode()
+
+
+def asked(calls: Sequence[dict[str, Any]]) -> None:
+    """Writes what people see of calls."""
+    redactor = Redactor()
+    redactor.add_secrets({f"S{number}": f"a-secret-of-a-server-{number}" for number in range(20)})
+    decisions = [
+        PolicyDecision("ask", ToolCall("s", "t", each, ()), "no rule", can_be_remembered=True) for each in calls
+    ]
+    for kind in ("tool", "shell") if isinstance(calls[0].get("cmd"), str) else ("tool",):
+        question = Question(decisions, ApprovalPolicy(), redactor, kind=kind)
+        question.form()
+        question.whole()
+        str(ApprovalRequest("s", "t", {}, None, kind=kind, calls=calls))
+
+
+def nothing(size: int, _: Path) -> list[dict[str, Any]]:
+    """Returns calls without arguments."""
+    return [{} for _ in range(size // 3)]
+
+
+def one(value: Callable[[int], Any]) -> Make:
+    """Returns what makes the arguments of one call, with a value of a size."""
+    return lambda size, _: [{"cmd": value(size)}]
+
+
 def alike(size: int) -> list[str]:
     """Returns names of properties that become the same name in Python."""
     return ["a" + f"{number:b}".translate({ord("0"): "!", ord("1"): "?"}) for number in range(size // 20)]
@@ -522,6 +563,40 @@ READERS: dict[str, Reader] = {
         largest=1 << 15,
     ),
     "call": Reader([], decided, inputs={"globs": globs, "patterns": patterns}, largest=1 << 15),
+    "cell": Reader(
+        [],
+        checked,
+        inputs={
+            "statements before a call": lambda size, _: b"x\n" * (size // 2) + b"Params()\n",
+            "calls": lambda size, _: b"Params()\n" * (size // 9),
+            "nested loops": loops,
+            "names": lambda size, _: b"from mcptools import " + b"a," * (size // 2) + b"a\n",
+        },
+        largest=90_000,
+        errors=(CellCheckError,),
+    ),
+    "question about calls": Reader(
+        [],
+        asked,
+        inputs={
+            **{
+                repr(unit): one(lambda size, unit=unit: unit * (size // len(unit)))
+                for unit in ("a", "\n", " ", "\x1b", "\u202e", "\u4e00", "a-secret-of-a-server-7", "'\\\"")
+            },
+            "numbers": one(lambda size: [1] * (size // 2)),
+            "deep": one(lambda size: [[[[{"": [{}] * (size // 4)}]]]]),
+            "names": lambda size, _: [numbered(size, 1)],
+            "strange names": lambda size, _: [{f"\x1b{number}": "\n" for number in range(size // 12)}],
+            "calls with nothing": nothing,
+            "calls alike": lambda size, _: [{"a": "b"}] * (size // 10),
+            "calls": lambda size, _: [{"a": number} for number in range(size // 10)],
+            "exceptions": lambda size, _: [
+                {"a": number % 9 == 0, "b": [number % 7 == 0]} for number in range(size // 20)
+            ],
+            "names of each call": lambda size, _: [{str(number): "\n"} for number in range(size // 12)],
+        },
+        errors=(),
+    ),
     "manifest": Reader(
         ["mcp_apigen/package/manifest:Manifest.parse"],
         Manifest.parse,
