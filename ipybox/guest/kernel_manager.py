@@ -187,14 +187,8 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
             connection.channels[channel] = stream = connect(identity=connection.session.bsession)
             stream.channel = channel
 
-    def handle_incoming_message(self, incoming_msg: Any) -> None:
-        """Passes a request to the kernel."""
-        cast(GuestMultiKernelManager, self.multi_kernel_manager).record_activity()
-        cast(Any, super()).handle_incoming_message(incoming_msg)
-
     def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
         """Passes a message from the kernel to the client."""
-        cast(GuestMultiKernelManager, self.multi_kernel_manager).record_activity()
         if stream.channel == "iopub" and len(outgoing_msg) > 2:
             self._last = outgoing_msg[2]
         cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
@@ -285,11 +279,6 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         keeps = self.keep_spare and GuestKernelManager.template is not None
         self.spare = Spare(self._make_spare, self._discard) if keeps else None
 
-    def record_activity(self) -> None:
-        """Records a kernel start or a message, which starting a spare kernel must not delay."""
-        if self.spare is not None:
-            self.spare.record_activity()
-
     def list_kernels(self) -> list[dict[str, Any]]:
         """Returns the kernels of sessions, without a spare one."""
         models: list[dict[str, Any]] = cast(Any, super()).list_kernels()
@@ -302,11 +291,11 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         return model if template is None else model | {NOT_PRELOADED: template.not_preloaded}
 
     async def _start(self, **kwargs: Any) -> str:
-        self.record_activity()
         try:
             return await self._started(**kwargs)
         finally:
-            self.record_activity()
+            if self.spare is not None:
+                self.spare.start_later()
 
     async def _started(self, **kwargs: Any) -> str:
         try:

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 #: Seconds to wait for the template's answer. Clients wait twice as long.
 FORK_TIMEOUT = 10.0
 
-#: Seconds without a kernel start or a message to or from a kernel, after which the gateway counts as idle.
+#: Seconds after the last start of a kernel when a spare one is forked.
 QUIET = 0.25
 
 #: Seconds that the first kernel waits for the template to import its modules.
@@ -174,8 +174,8 @@ class KernelTemplate:
 class Spare:
     """Keeps one kernel ready (a `GuestKernelManager`), so that sessions and resets don't wait.
 
-    It is forked when the gateway starts and while it is idle. It receives its token only when a session uses it; until
-    then, the gateway does not list it.
+    It is forked when the gateway starts, and when no other kernel starts. It receives its token only when a session
+    uses it; until then, the gateway does not list it.
     """
 
     def __init__(self, make: Callable[[], Awaitable[Any]], discard: Callable[[Any], Awaitable[object]]):
@@ -184,15 +184,12 @@ class Spare:
         self._making: asyncio.Task[Any] | None = None
         self._discarding: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        #: When the gateway was last active, in seconds of the loop.
-        self._active = 0.0
 
-    def record_activity(self) -> None:
-        """Postpones starting a spare kernel, which must not delay other kernels."""
-        loop = asyncio.get_running_loop()
-        self._active = loop.time()
-        if self._making is None and self._timer is None:
-            self._timer = loop.call_later(QUIET, self._start_if_quiet)
+    def start_later(self) -> None:
+        """Postpones starting a spare kernel, which must not delay the start of another."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(QUIET, self.start)
 
     async def claim(self) -> Any:
         """Returns the spare kernel, or None without one. An outdated kernel is discarded."""
@@ -209,13 +206,6 @@ class Spare:
         """Begins starting a spare kernel, unless there is one."""
         if self._making is None:
             self._making = asyncio.create_task(self._made())
-
-    def _start_if_quiet(self) -> None:
-        loop, self._timer = asyncio.get_running_loop(), None
-        if (quiet_at := self._active + QUIET) <= loop.time():
-            self.start()
-        else:
-            self._timer = loop.call_at(quiet_at, self._start_if_quiet)
 
     async def _made(self) -> Any:
         try:
