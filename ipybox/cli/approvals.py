@@ -33,7 +33,6 @@ _HELP = """Without arguments, it lists the calls. `accept ID` and `decline ID [R
 
 With --watch, calls wait for you even if the client has no forms or closes them, as `claude -p` and editors do."""
 _HOW = "enter `a ID` to accept a call, or `d ID REASON` to decline it"
-_DECISIONS = {"a": True, "accept": True, "d": False, "decline": False}
 
 
 @command("approvals", _HELP, options=[workspace_option()])
@@ -49,18 +48,17 @@ def approvals(workspace: Path, given: Mapping[str, Any], **options: Any) -> int:
     if options["decision"] is not None:
         if options["call_id"] is None:
             raise Mistake(f"{options['decision']} needs the ID of a call", "`ipybox approvals` lists them")
-        reason = " ".join(options["reason"]) or None
-        return run(decide(place, options["call_id"], accept=options["decision"] == "accept", reason=reason))
-    desk = _Terminal(place, options["notify"], as_json=options["as_json"])
-    return run(desk.watch() if options["watch"] or options["notify"] else desk.show_waiting())
+        return run(_decide(place, options["decision"], options["call_id"], *options["reason"]))
+    if options["watch"] or options["notify"]:
+        return run(_Watch(place, options["notify"], as_json=options["as_json"]).run())
+    return run(_list(place, as_json=options["as_json"]))
 
 
 async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str, Any]]:
     """Yields a server's answers to a request; says so if it does not respond."""
+    timeout = None if request.get("approvals") == "watch" else _RESPONSE_TIMEOUT
     try:
-        async for answer in answers(
-            server, None if request.get("approvals") == "watch" else _RESPONSE_TIMEOUT, request
-        ):
+        async for answer in answers(server, timeout, request):
             yield answer
     except TimeoutError:
         tell(f"the MCP server with process id {server.stem.rpartition('-')[2]} does not respond")
@@ -68,47 +66,54 @@ async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str,
         pass  # the server has ended
 
 
-async def decide(workspace: Path | None, call_id: str, *, accept: bool, reason: str | None, quiet: bool = False) -> int:
-    """Decides on the call whose id starts like this, in whichever server; raises a Failure if that has no effect."""
+async def _waiting(workspace: Path | None) -> list[tuple[Path, dict[str, Any]]]:
+    """Returns the waiting calls, each with its server."""
+    servers = running_servers(workspace).values()
+    return [(server, call) for server in servers async for call in _messages(server, approvals="list")]
+
+
+async def _list(workspace: Path | None, *, as_json: bool) -> None:
+    calls = [call for _, call in await _waiting(workspace)]
+    if as_json:
+        say_json(calls)
+    elif not calls:
+        say("No call is waiting for your decision.")
+    for call in () if as_json else calls:
+        _show(call)
+
+
+async def _decide(workspace: Path | None, verb: str, call_id: str, *reason: str) -> None:
+    """Decides on the call whose id starts like this, in whichever server; raises a Failure unless that is one call."""
     if len(call_id) < MIN_ID:
         raise Failure(f"an id needs at least {MIN_ID} characters, to tell calls apart")
-    servers = running_servers(workspace).values()
-    waiting = [(server, message["id"]) for server in servers async for message in _messages(server, approvals="list")]
-    found = [(server, each) for server, each in waiting if each.startswith(call_id)]
+    found = [(server, call["id"]) for server, call in await _waiting(workspace) if call["id"].startswith(call_id)]
     if len(found) > 1:
         raise Failure(f"{len(found)} waiting calls have an id that starts with {call_id!r}: `--json` lists whole ids")
     for server, each in found:
-        async for answer in _messages(server, decide=each, accept=accept, reason=reason):
-            if "done" not in answer:
-                raise Failure(answer["error"])
-            if not quiet:
-                say(answer["done"])
-            return 0
+        async for answer in _messages(server, decide=each, accept=verb[0] == "a", reason=" ".join(reason) or None):
+            if "done" in answer:
+                say(answer["done"], dim=True)
+                return
     raise Failure(f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended")
 
 
-class _Terminal:
+def _show(call: Mapping[str, Any]) -> None:
+    made = datetime.fromisoformat(call["created_at"]).astimezone()
+    say(f"{call['id'][:MIN_ID]}  {made:%H:%M:%S}  {printable(call['workspace'])}", bold=True)
+    say(call["call"])
+
+
+class _Watch:
+    """A terminal that shows calls as they arrive, and reads decisions."""
+
     def __init__(self, workspace: Path | None, notify: str | None, *, as_json: bool):
         self._workspace = workspace
         self._notify = shlex.split(notify or "")
         self._notifying = asyncio.Lock()
         self._as_json = as_json
 
-    async def show_waiting(self) -> int:
-        waiting = [
-            message
-            for server in running_servers(self._workspace).values()
-            async for message in _messages(server, approvals="list")
-        ]
-        if self._as_json:
-            say_json(waiting)
-        elif not waiting:
-            say("No call is waiting for your decision.")
-        for message in waiting if not self._as_json else ():
-            self._show(message)
-        return 0
-
-    async def watch(self) -> int:
+    async def run(self) -> None:
+        """Watches all servers, until cancelled."""
         watched: dict[Path, asyncio.Task[None]] = {}
         tell(f"waiting for calls until Ctrl-C{f'; {_HOW}' if sys.stdin.isatty() else ''}")
         async with asyncio.TaskGroup() as tasks:
@@ -117,32 +122,23 @@ class _Terminal:
             while True:
                 for server in running_servers(self._workspace).values():
                     if server not in watched or watched[server].done():
-                        watched[server] = tasks.create_task(self._watch(server, tasks))
+                        watched[server] = tasks.create_task(self._follow(server, tasks))
                 await asyncio.sleep(_SEARCH_INTERVAL)
 
-    async def _watch(self, server: Path, tasks: asyncio.TaskGroup) -> None:
+    async def _follow(self, server: Path, tasks: asyncio.TaskGroup) -> None:
         async for message in _messages(server, approvals="watch"):
             if "watching" in message:
                 tell(f"watching the MCP server in {printable(message['watching'])}")
+            elif self._as_json:
+                print(json.dumps(message), flush=True)
             elif "ended" in message:
-                if self._as_json:
-                    print(json.dumps(message), flush=True)
-                else:
-                    say(f"{message['ended'][:MIN_ID]}  {message['state']}", dim=True)
+                say(f"{message['ended'][:MIN_ID]}  {message['state']}", dim=True)
             else:
-                self._show(message)
-                if self._notify:
-                    tasks.create_task(self._run_notify(message))
+                _show(message)
+            if self._notify and "call" in message:
+                tasks.create_task(self._run_notify(message))
 
-    def _show(self, message: Mapping[str, Any]) -> None:
-        if self._as_json:
-            print(json.dumps(message), flush=True)
-            return
-        made = datetime.fromisoformat(message["created_at"]).astimezone()
-        say(f"{message['id'][:MIN_ID]}  {made:%H:%M:%S}  {printable(message['workspace'])}", bold=True)
-        say(message["call"])
-
-    async def _run_notify(self, message: Mapping[str, Any]) -> None:
+    async def _run_notify(self, call: Mapping[str, Any]) -> None:
         async with self._notifying:  # one at a time: there can be thousands of calls
             try:
                 process = await asyncio.create_subprocess_exec(*self._notify, stdin=asyncio.subprocess.PIPE)
@@ -150,7 +146,7 @@ class _Terminal:
                 tell(f"can't run {self._notify[0]}: {exc.strerror}")
                 return
             try:
-                await process.communicate(json.dumps(message).encode())
+                await process.communicate(json.dumps(call).encode())
             finally:
                 with suppress(ProcessLookupError):
                     process.kill()
@@ -160,14 +156,13 @@ class _Terminal:
         words = (line := sys.stdin.readline()).split()
         if not line:  # end of file: only watch from now on
             asyncio.get_running_loop().remove_reader(sys.stdin)
-        elif len(words) < 2 or words[0] not in _DECISIONS:
+        elif len(words) < 2 or words[0] not in ("a", "accept", "d", "decline"):
             tell(_HOW)
         else:
-            verb, call_id, *reason = words
-            tasks.create_task(self._decide(call_id, accept=_DECISIONS[verb], reason=" ".join(reason) or None))
+            tasks.create_task(self._decide(*words))
 
-    async def _decide(self, call_id: str, *, accept: bool, reason: str | None) -> None:
+    async def _decide(self, *words: str) -> None:
         try:
-            await decide(self._workspace, call_id, accept=accept, reason=reason, quiet=True)  # `_watch` shows it
+            await _decide(self._workspace, *words)
         except Failure as exc:
             tell(exc)
