@@ -5,6 +5,7 @@ that request: it is repaired if its meaning is clear, or else replaced by an err
 linear time.
 """
 
+import codecs
 import json
 import re
 from contextlib import suppress
@@ -29,16 +30,20 @@ MAX_BATCH = 1000
 MAX_REQUEST_BYTES = 1 << 16
 _MAX_ID = 1000
 
+#: Maximum bytes of JSON that is repaired: that takes seconds and twenty times the memory for the largest messages.
+MAX_REPAIRED = 4 << 20
+
 #: Maximum characters of a malformed reply that its error quotes.
 EXCERPT = 500
 
 # The id of a reply that is not JSON is found at its start, or at its end, where JavaScript servers write it. The
 # repetitions are possessive: they never backtrack.
 _TAIL = 1000
-_ID = r'"id"\s*+:\s*+(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
-_VERSION = r'"jsonrpc"\s*+:\s*+"2\.0"'
-_FIRST_ID = re.compile(rf'\{{\s*+(?:{_VERSION}\s*+,\s*+)?{_ID}\s*+,\s*+(?:{_VERSION}\s*+,\s*+)?"(?:result|error)"')
-_LAST_ID = re.compile(rf"{_VERSION}\s*+,\s*+{_ID}\s*+\}}\s*+\Z")
+_ID = rb'"id"\s*+:\s*+(?P<id>-?\d{1,18}(?![\d.eE])|"[^"\\]{0,200}")'
+_VERSION = rb'"jsonrpc"\s*+:\s*+"2\.0"'
+_BEFORE = rb"(?:%b\s*+,\s*+)?" % _VERSION
+_FIRST_ID = re.compile(rb'\{\s*+%b%b\s*+,\s*+%b"(?:result|error)"' % (_BEFORE, _ID, _BEFORE))
+_LAST_ID = re.compile(rb"%b\s*+,\s*+%b\s*+\}\s*+\Z" % (_VERSION, _ID))
 
 
 def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire]:
@@ -47,11 +52,11 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
     Raises:
         ValueError: If there is no message, or the id of a reply can't be read.
     """
-    text = data.decode(errors="replace").removeprefix("\ufeff")
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        value = _parsed(text)
+        value = _parsed(data)
     except (ValueError, RecursionError) as exc:
-        return [_salvaged(text, exc)]
+        return [_salvaged(data, exc)]
     items = cast("list[Any]", value)[:MAX_BATCH] if isinstance(value, list) else [value]
     found = [*filter(None, map(_repaired, items, repeat(default_id)))]
     if len(data) > MAX_REQUEST_BYTES:
@@ -85,26 +90,29 @@ def encode(message: Wire) -> bytes:
     return to_json(message, inf_nan_mode="constants")
 
 
-def _salvaged(text: str, exc: Exception) -> Wire:
-    """Returns the reply in text that is not JSON, or an error for its request.
+def _salvaged(data: bytes, exc: Exception) -> Wire:
+    """Returns the reply in data that is not JSON, or an error for its request.
 
     Raises:
-        ValueError: If the text is not a reply, or its id can't be read.
+        ValueError: If they are not a reply, or its id can't be read.
     """
-    start = max(text.find("{"), 0)
+    start = max(data.find(b"{"), 0)
     if start:  # a server may have printed something without a line end before its reply
         with suppress(ValueError, RecursionError):
-            reply = _repaired(_parsed(text[start:]), None)
+            reply = _repaired(_parsed(data[start:]), None)
             if reply is not None and "method" not in reply:
                 return reply
-    request_id = _request_id(text[start:])
+    request_id = _request_id(data[start:])
     if request_id is None:
         raise ValueError(f"not JSON: {exc}") from None
-    return error_reply(request_id, f"the server's response is not valid JSON ({exc}): {_excerpt(text.encode())}")
+    return error_reply(request_id, f"the server's response is not valid JSON ({exc}): {_excerpt(data)}")
 
 
-def _parsed(text: str) -> Any:
-    """Returns the value of JSON text; lone surrogates are replaced, and unescaped control characters accepted."""
+def _parsed(data: bytes) -> Any:
+    """Returns the value of JSON; unless it is long, repairs invalid UTF-8, lone surrogates and control characters."""
+    if len(data) > MAX_REPAIRED:
+        return from_json(data)
+    text = data.decode(errors="replace")
     try:
         return from_json(text)
     except ValueError:
@@ -161,9 +169,9 @@ def _error(error: Any) -> Wire:
     return {"code": code, "message": message, **({"data": fields["data"]} if "data" in fields else {})}
 
 
-def _request_id(text: str) -> RequestId | None:
+def _request_id(data: bytes) -> RequestId | None:
     """Returns the id of a reply that can't be parsed."""
-    found = _FIRST_ID.match(text) or _LAST_ID.search(text, max(len(text) - _TAIL, 0))
+    found = _FIRST_ID.match(data) or _LAST_ID.search(data, max(len(data) - _TAIL, 0))
     return found and from_json(found["id"])
 
 

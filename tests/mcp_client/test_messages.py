@@ -1,12 +1,13 @@
 """Malformed messages of servers: every reply whose request is known ends it."""
 
 import json
+import re
 import time
 from typing import Any
 
 import pytest
 
-from ipybox.mcp_client.messages import MAX_BATCH, encode, read_answer, read_messages, validated
+from ipybox.mcp_client.messages import EXCERPT, MAX_BATCH, MAX_REPAIRED, encode, read_answer, read_messages, validated
 
 RESULT: dict[str, Any] = {"content": []}
 
@@ -69,6 +70,20 @@ def test_a_reply_whose_meaning_is_clear_is_repaired(data: bytes, message: dict[s
     assert read == message
     assert json.loads(encode(read)) == message
     validated(read)
+
+
+@pytest.mark.parametrize(
+    ("unit", "reason"),
+    [(rb"\ud83d", "surrogate"), (b"\x01", "control character"), (b"\xff", "invalid unicode")],
+    ids=["surrogates", "controls", "invalid_utf_8"],
+)
+def test_a_large_reply_is_not_repaired_but_ends_its_request(unit: bytes, reason: str):
+    text = unit * (MAX_REPAIRED // len(unit) + 1)
+    (read,) = read_messages(b'{"jsonrpc":"2.0","id":7,"result":{"a":"%b"}}' % text)
+
+    assert read["id"] == 7
+    assert re.match(f"the server's response is not valid JSON .*{reason}", read["error"]["message"])
+    assert len(read["error"]["message"]) < 3 * EXCERPT
 
 
 @pytest.mark.parametrize(
