@@ -1,13 +1,17 @@
 """Handles kernels' requests to the tool server: tool calls, shell commands, package installation."""
 
+import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from http import HTTPStatus
+from itertools import accumulate
 from typing import Any, TypeGuard, TypeVar
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
+from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.protocol import (
     INSTALL_PATH,
     MAX_PACKAGE_NAME,
@@ -24,14 +28,15 @@ from ipybox.guest.tools.protocol import (
     is_shell_request,
 )
 from ipybox.support.names import OWN_NAME
+from ipybox.support.sizes import format_bytes
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, Batch, ToolCaller, encoded, run_call
 from ipybox.tool_exec.http_api import ByteBudget, DeniedError, Handler, read_json
 
 logger = logging.getLogger(__name__)
 
-#: Bytes above which a request is large, and the maximum total of concurrent large requests.
+#: Bytes above which a request is large, and the maximum total of a session's concurrent large requests.
 LARGE_REQUEST_BYTES = 1 << 16
-MAX_LARGE_BYTES = 4 * MAX_REQUEST_BYTES
+MAX_LARGE_BYTES = 2 * MAX_REQUEST_BYTES
 
 #: Maximum bytes of a shell command request: more than Linux passes to a program.
 MAX_SHELL_BYTES = 4 << 20
@@ -53,7 +58,7 @@ class KernelRequests:
         self._sealed = sealed
         self._install_package = install
         self._shell_commands = shell_commands
-        self._large_requests = ByteBudget(MAX_LARGE_BYTES)
+        self._large_requests = WeakKeyDictionary[SessionRecorder, ByteBudget]()
 
     @property
     def handlers(self) -> Mapping[tuple[str, str], Handler]:
@@ -86,10 +91,14 @@ class KernelRequests:
         """
         size = request.content_length or 0
         large = size > LARGE_REQUEST_BYTES
-        async with self._large_requests.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
+        budget = self._large_requests.setdefault(caller.recorder, ByteBudget(MAX_LARGE_BYTES))
+        async with budget.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
             calls = await read_json(request)
             if not is_valid(calls):
                 raise DeniedError(HTTPStatus.BAD_REQUEST, "not a tool call: see ipybox.guest.tools.protocol")
+            if large and not _names_small_server(calls):
+                most = format_bytes(LARGE_REQUEST_BYTES)
+                raise DeniedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"names and server parameters exceed {most}")
             self._check_parameters(calls, caller)
             yield calls, large
 
@@ -106,7 +115,7 @@ class KernelRequests:
                 f"MCP server {name!r} is not registered in this workspace with these parameters: register it (again) "
                 "from outside the sandbox"
             )
-        logger.warning("refused a call to %r with unregistered server parameters", name)
+        logger.warning("refused a call to %.100r with unregistered server parameters", name)
         raise DeniedError(HTTPStatus.FORBIDDEN, error)
 
     async def _install(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
@@ -136,6 +145,15 @@ class KernelRequests:
             return RunReply(content=[])  # the kernel runs it
 
         return web.json_response(await run_call(call, caller, perform, kind="shell"))
+
+
+def _names_small_server(call: RunRequest | RunManyRequest) -> bool:
+    """Returns whether all of a call but its arguments is small, without looking at more of it."""
+    named = {name: value for name, value in call.items() if name not in ("tool_args", "params_list")}
+    try:
+        return all(size <= LARGE_REQUEST_BYTES for size in accumulate(map(len, json.JSONEncoder().iterencode(named))))
+    except RecursionError:
+        return False
 
 
 def _own_call(tool_name: str, tool_args: dict[str, Any], output_mark: int = 0) -> RunRequest:

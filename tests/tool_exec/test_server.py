@@ -14,10 +14,10 @@ import pytest
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
-from ipybox.guest.tools.protocol import INSTALL_PATH
+from ipybox.guest.tools.protocol import INSTALL_PATH, MAX_REQUEST_BYTES
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tokens import find_token, token_file
-from ipybox.tool_exec import http_api
+from ipybox.tool_exec import http_api, kernel_requests
 from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.server import ApprovalChannel
 from ipybox.tool_exec.dispatch import ToolCaller
@@ -309,13 +309,41 @@ async def test_large_calls_that_wait_for_a_decision_keep_no_others_waiting():
 
 
 async def test_large_calls_have_a_bound_together_and_run_in_turns(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server._kernel_requests, "_large_requests", http_api.ByteBudget(250_000))  # pyright: ignore[reportPrivateUsage] made when the server is
+    monkeypatch.setattr(kernel_requests, "MAX_LARGE_BYTES", 250_000)
 
     async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
         calls = [
             group.create_task(ask(guest_face(server), "POST", "/run", call(text="x" * 200_000))) for _ in range(12)
         ]
     assert [each.result()[0] for each in calls] == [200] * 12
+
+
+async def test_large_bodies_that_do_not_arrive_keep_no_other_session_waiting(server: ToolServer):
+    other = ToolCaller(token="other", approvals=ApprovalChannel(False, None), recorder=SessionRecorder())
+    head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nAuthorization: token {server.kernel_token}\r\n"
+    async with AsyncExitStack() as stack, asyncio.timeout(WAIT):
+        await stack.enter_async_context(server.serving(other))
+        for _ in range(8):
+            dial = guest_face(server).dial
+            assert dial is not None
+            stack.enter_context(dial()).sendall(f"{head}Content-Length: {MAX_REQUEST_BYTES}\r\n\r\n{{".encode())
+        face = guest_face(server, other.token)
+        assert (await ask(face, "POST", "/run", call(text="x" * 100_000)))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"server_name": "x" * 100_000},
+        {"seal": "a/" * 50_000},
+        {"server_params": {"command": "x", "args": ["x"] * 20_000}},
+    ],
+    ids=["name", "seal", "parameters"],
+)
+async def test_only_arguments_may_be_large(server: ToolServer, changed: dict[str, Any]):
+    status, reply = await ask(guest_face(server), "POST", "/run", {**call(text="x"), **changed})
+
+    assert (status, reply) == (413, {"error": "names and server parameters exceed 64 KiB"})
 
 
 async def test_unsealed_calls_of_guests_are_refused_where_seals_are_required():
