@@ -7,7 +7,7 @@ from typing import Literal
 
 from ipybox.codeact.imported import BrokenError, Problem, importing
 from ipybox.codeact.library import GENTOOLS, MCPPARSE, Library
-from ipybox.codeact.rules import gentool_problems, misplaced_problems, orphan_problems, parser_problems
+from ipybox.codeact.rules import gentool_problems, parser_problems
 from ipybox.support.printable import printable
 
 #: Maximum number of problems shown by one call.
@@ -46,15 +46,13 @@ def inspect(workspace: Path | str = ".") -> Report:
     """Returns the numbers of saved code actions and output parsers, and all problems, sorted by file and line."""
     library = Library(workspace)
     with importing(library.workspace.root):
-        found = list(misplaced_problems(library))
+        found: list[Problem] = []
         gentools, parsers = list(library.gentools()), list(library.parsers())
         for name in gentools:
             found += _until_broken(name.path(GENTOOLS) + "/api.py", gentool_problems(library, name))
         for name in parsers:
             found += _until_broken(name.path(MCPPARSE) + ".py", parser_problems(library, name))
-        for name, module in library.mcp_tools():
-            if name not in parsers:
-                found += orphan_problems(name, module)
+    list(library.mcp_tools())  # records those that can't be read, which `tools` refers to
     unreadable = (
         Problem(each.path, each.line, each.reason, "fix or remove it") for each in library.unreadable.values()
     )

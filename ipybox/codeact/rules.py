@@ -1,13 +1,9 @@
 """The rules for saved code actions and output parsers, which find mistakes that an import doesn't report.
 
-They inspect the imported code. In a tool's module, the code for a parser follows the generated code, so that
-registering the server again can replace the generated code and keep the rest.
+They inspect the imported code.
 """
 
 import ast
-import hashlib
-import json
-import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, Signature, formatannotation, getdoc, iscoroutinefunction, isfunction, signature
@@ -17,20 +13,11 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel
 
 from ipybox.codeact.imported import Problem, forget, import_module_at, run_code
-from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, Library, Name, is_name, run_parsed
-from ipybox.codeact.source import DirectoryEntry, SourceModule, UnreadableError
+from ipybox.codeact.library import GENTOOLS, MCPPARSE, MCPTOOLS, RUN_PARSED, Library, Name
+from ipybox.codeact.source import SourceModule
 
 #: The files of a saved code action.
 FILES = ("__init__.py", "api.py", "impl.py")
-
-#: Where saved code belongs.
-_PLACES = {
-    GENTOOLS: "a directory gentools/<category>/<tool>, with __init__.py, api.py and impl.py",
-    MCPPARSE: "mcpparse/<server>/<tool>.py",
-}
-
-#: The generator's file with a hash of each module in the directory.
-MANIFEST = ".ipybox.json"
 
 #: Types of results that don't say what a result contains.
 _VAGUE = (Any, object, list, dict, tuple, set, frozenset, Mapping, Sequence)
@@ -38,27 +25,6 @@ _VAGUE = (Any, object, list, dict, tuple, set, frozenset, Mapping, Sequence)
 _RESULT = "ParseResult"
 
 _Hints = dict[str, Any]
-
-
-def misplaced_problems(library: Library) -> Iterator[Problem]:
-    """Yields problems for entries of `gentools` and `mcpparse` that aren't saved code actions or parsers."""
-    for root, place in _PLACES.items():
-        message, remedy = "it is ignored, because of its place or name", f"move it to {place}: names are identifiers"
-        for category in library.entries(root):
-            path = f"{root}/{category.name}"
-            if _is_ignored(category, wanted=True):
-                yield Problem(path, 1, message, remedy)
-            elif category.is_dir:
-                ignored = (each for each in library.entries(path) if _is_ignored(each, wanted=root == GENTOOLS))
-                yield from (Problem(f"{path}/{each.name}", 1, message, remedy) for each in ignored)
-
-
-def _is_ignored(entry: DirectoryEntry, *, wanted: bool) -> bool:
-    """Returns whether an entry is ignored where directories are `wanted`, or else modules."""
-    if entry.is_dir:
-        return wanted and not is_name(entry.name)
-    module = entry.name.removesuffix(".py")
-    return module not in (entry.name, "__init__") and (wanted or not is_name(module))
 
 
 def gentool_problems(library: Library, name: Name) -> Iterator[Problem]:
@@ -121,9 +87,6 @@ def parser_problems(library: Library, name: Name) -> Iterator[Problem]:
         yield Problem(parser_path, 1, f"tool {path} not found", remedy)
     if parser is None or module is None:
         return
-    if changed := next(_generated_problems(library, name, module), None):
-        yield changed
-        return
     forget()
     root = library.workspace.root
     tool = import_module_at(root, name.module(MCPTOOLS), path)
@@ -168,26 +131,6 @@ def _parse_problems(library: Library, parser: SourceModule, parse: object, tool:
     if types != [expected, tool.ParseResult] or iscoroutinefunction(parse):
         remedy = f"write `{head}`, and import {_RESULT} from {tool.__name__}"
         yield _at(parser, "parse", f"`{_head(parse, hints)}` does not fit the tool", remedy)
-
-
-def orphan_problems(name: Name, module: SourceModule) -> Iterator[Problem]:
-    """Yields a problem if a tool refers to a missing parser."""
-    if function := run_parsed(module):
-        missing = f"its parser {name.path(MCPPARSE)}.py is missing"
-        yield _at(module, function.name, missing, f"write it, or remove `{function.name}` here")
-
-
-def _generated_problems(library: Library, name: Name, module: SourceModule) -> Iterator[Problem]:
-    remedy = "register the server again: code below `run_async` is kept, and the current file is saved next to it"
-    try:
-        manifest = json.loads(library.workspace.text(f"{MCPTOOLS}/{name.category}/{MANIFEST}"))
-        record = manifest["modules"][name.tool]
-        digest, length = record["source"], operator.index(record["length"])
-    except (OSError, UnreadableError, ValueError, RecursionError, LookupError, TypeError):
-        yield _at(module, None, f"{MANIFEST} next to it doesn't record what was generated", remedy)
-        return
-    if hashlib.sha256(module.text.encode()[:length]).hexdigest() != digest:
-        yield _at(module, None, "generated code in this module was changed", remedy)
 
 
 def _undescribed(module: SourceModule, function: Callable[..., Any], hints: _Hints) -> Iterator[Problem]:

@@ -135,12 +135,6 @@ PACKAGES = {
         "impl in the body of `run` only",
         where=API_FILE,
     ),
-    "stray module": Case("gentools/github/x.py", "", "", "it is ignored", "gentools/<category>/<tool>"),
-    "stray file": Case("gentools/x.py", "", "", "it is ignored", "gentools/<category>/<tool>"),
-    "keyword": Case("gentools/class/x/api.py", "", "", "it is ignored", "identifiers", where="gentools/class"),
-    "no identifier": Case(
-        "gentools/github/a-b/api.py", "", "", "it is ignored", "identifiers", where="gentools/github/a-b"
-    ),
 }
 
 IMPORTS = {

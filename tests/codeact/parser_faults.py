@@ -4,7 +4,6 @@ from tests.codeact.conftest import SEARCH, SEARCH_PARSER
 from tests.codeact.faults import Case
 
 LAZY = "    from mcpparse.github import search_repositories as parser\n"
-CHANGED = "generated code in this module was changed"
 DOCUMENTED = '    """The repositories that were found."""\n'
 
 
@@ -62,21 +61,6 @@ PARSERS = {
         "in the body of `run_parsed` only",
         "def run_parsed",
     ),
-    "generated body": Case(SEARCH, "-> str: ...\n", '-> str: return ""\n', CHANGED, "again"),
-    "other tool": Case(SEARCH, "@CLIENT.tool", '@CLIENT.tool("delete_repository")', CHANGED, "again"),
-    "generated function removed": Case(SEARCH, "run_async = ", "run_later = ", CHANGED, "again"),
-    "put into the generated part": Case(
-        SEARCH, "class Params(", "LIMIT = 5\n\n\nclass Params(", CHANGED, "below `run_async`"
-    ),
-    "annotation of the generated part": Case(SEARCH, "query: str", "query: str | None", CHANGED, "again"),
-    "manifest without a record": Case(
-        "mcptools/github/.ipybox.json",
-        '"modules"',
-        '"module"',
-        "doesn't record what was generated",
-        "again",
-        where=SEARCH,
-    ),
     "no parse": Case(SEARCH_PARSER, "def parse(", "def read(", "function `parse` not found", "`def parse(result: str)"),
     "type of parse": Case(
         SEARCH_PARSER, "result: str", "result: dict", "(result: dict)", "`def parse(result: str)", "def pa"
@@ -119,15 +103,4 @@ PARSERS = {
         "class Parse",
     ),
     "parser fails": Case(SEARCH_PARSER, "", "\n1 / 0\n", "ZeroDivisionError", "fix this line", "1 / 0"),
-    "run_parsed with no parser": Case(
-        "mcptools/github/list_commits.py",
-        "",
-        "\n\nclass ParseResult:\n    pass\n\n\ndef run_parsed(params): ...\n",
-        "its parser mcpparse/github/list_commits.py is missing",
-        "write it, or remove `run_parsed`",
-        "def run_parsed",
-    ),
-    "stray parser": Case("mcpparse/x.py", "", "", "it is ignored", "mcpparse/<server>/<tool>.py"),
-    "parser with no name": Case("mcpparse/github/a-b.py", "", "", "it is ignored", "identifiers"),
-    "server with no name": Case("mcpparse/a-b/x.py", "", "", "it is ignored", "identifiers", where="mcpparse/a-b"),
 }

@@ -122,7 +122,10 @@ def test_what_python_leaves_behind_is_no_code_action(good: Path):
 
 def test_many_faults_are_told_in_part(good: Path):
     for number in range(SHOWN + 5):
-        (good / f"gentools/github/x{number}.py").touch()
+        directory = good / f"gentools/github/x{number}"
+        directory.mkdir()
+        (directory / "__init__.py").touch()
+        (directory / "api.py").touch()
 
     assert check(workspace=good).splitlines()[-1] == "… and 5 more"
     assert len(problems(good)) == SHOWN + 5

@@ -15,7 +15,6 @@ TRUSTED = {
     "cli/command:open_standard_streams": KERNEL,
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
-    "codeact/rules:_generated_problems": "files that `SourceReader` has limited",
     "codeact/suggestion": "source that ipybox has generated",
     "codeact/tool_info": "trees that `SourceReader` has limited",
     "docker/engine": "Docker",

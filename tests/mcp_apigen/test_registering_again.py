@@ -85,13 +85,12 @@ async def test_parser_survives_and_passes_the_check_when_the_server_has_changed(
     assert check(workspace=workspace.root) == "ok: 0 gentools, 1 parser"
 
 
-async def test_registering_again_mends_a_module_that_was_edited_as_check_says(workspace: Workspace) -> None:
+async def test_registering_again_mends_a_module_that_was_edited(workspace: Workspace) -> None:
     await workspace.register()
     add_parser(workspace)
     module = workspace.package / "search_repositories.py"
     good = module.read_text()
     module.write_text(good.replace("Finds repositories.", "Finds all."))
-    assert "register the server again" in check(workspace=workspace.root)
 
     assert (await workspace.register()).kept == {"search_repositories.py": ".search_repositories.old.py"}
 
