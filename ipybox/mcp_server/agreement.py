@@ -41,9 +41,18 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
         names = (await ask(_names_form(server_name, record))).get(NAMES)
         if not isinstance(names, str):
             return record
-        globs = [name_glob(each) for each in re.split(r"[,\s]+", names) if each]
-        offline = [name for name in record.tools if any(glob.found_in(name) for glob in globs)]
+        offline = _chosen(record, [each for each in re.split(r"[,\s]+", names) if each])
     return await asyncio.to_thread(record.agree, [] if choice == NONE else offline)
+
+
+def _chosen(record: Registration, entered: list[str]) -> list[str]:
+    """Returns the tools with these names, and those that only read and match one of them as a pattern.
+
+    The form doesn't list tools that write, so no pattern covers them.
+    """
+    patterns = [name_glob(each) for each in entered]
+    matching = {name for name in record.reading if any(pattern.found_in(name) for pattern in patterns)}
+    return [name for name in record.tools if name in {*entered} | matching]
 
 
 def _first_form(server_name: str, record: Registration, choices: list[str]) -> ElicitRequestFormParams:
@@ -59,7 +68,7 @@ def _names_form(server_name: str, record: Registration) -> ElicitRequestFormPara
     away = [name for name in record.reading if name not in offline]
     kinds = {"Only read": offline, "Also reach the internet": away}
     lines = [_shortened(_listed(kind, names)) for kind, names in kinds.items() if names]
-    hint = "Names with commas between them; * and ? are wildcards"
+    hint = "Names with commas between them; * and ? match those listed"
     field = {"type": "string", "title": "Tools", "description": hint}
     return _form(server_name, record, "which tools run without asking?", lines, NAMES, field)
 

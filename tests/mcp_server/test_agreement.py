@@ -187,6 +187,7 @@ ANSWERS: dict[str, tuple[list[ElicitResult], list[bool | None]]] = {
     "none": ([chosen("none")], [False] * 3),
     "chosen": ([chosen("choose"), named("e*, pid")], [True, True, True]),
     "chosen by a name of nothing": ([chosen("choose"), named("ech")], [False] * 3),
+    "chosen by a pattern, which covers what the form lists": ([chosen("choose"), named("*")], [True, True, False]),
     "chosen nothing": ([chosen("choose"), named("")], [False] * 3),
     "chosen not": ([chosen("choose"), DECLINE], [None] * 3),
     "declined": ([DECLINE], [None] * 3),
