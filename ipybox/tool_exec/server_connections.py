@@ -10,7 +10,8 @@ Calls in flight then fail. The next call starts a new connection after the old s
 name never run at the same time.
 
 If a remote server no longer knows a call's session, the call is repeated once in a new session, as the specification
-requires. The old connection stays open until its other calls end, because they may still be answered.
+requires, unless its tool has changed. The old connection stays open until its other calls end, because they may still
+be answered.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ipybox.support.errors import (
     IpyboxError,
@@ -27,6 +28,7 @@ from ipybox.support.errors import (
     MCPServerError,
     MCPSessionExpired,
     MissingVariableError,
+    ToolRunnerError,
 )
 from ipybox.workspace.seal import ImportedSecrets
 
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
     from ipybox.mcp_client.answers import ToolList, ToolResult
     from ipybox.mcp_client.client import MCPClient
     from ipybox.workspace.writable import WritablePlaces
+
+
+#: Seconds after which a server's tools are listed again to decide on a call: not every server announces changes.
+LISTED_FOR = 60.0
+
+Result = TypeVar("Result")
 
 
 class ServerConnections:
@@ -59,18 +67,22 @@ class ServerConnections:
         Starts the server if it isn't running with these parameters. Cancelling cancels this call only.
 
         Raises:
-            ToolRunnerError: If the server rejects the call; contains the server's text.
+            ToolRunnerError: If the server rejects the call; contains the server's text. Or if the tool has changed.
             MCPConnectionLost: If the connection ends before the response, or all connections are closed.
             MCPServerError: If the server can't be started or reached. The next call tries again.
             MissingVariableError: If a placeholder in the parameters has no value.
             ValueError: If the parameters are malformed.
         """
-        session = self._current(server_name, server_params)
-        try:
+        listed: Mapping[str, str | None] | None = None
+
+        async def call(session: _ServerConnection) -> "ToolResult":
+            nonlocal listed
+            if listed is not None and (await session.definitions()).get(tool_name) != listed.get(tool_name):
+                raise ToolRunnerError(f"MCP server {server_name!r} changed {tool_name!r} meanwhile: repeat the call")
+            listed = session.listed
             return await session.call(tool_name, tool_args)
-        except MCPSessionExpired:
-            session.expire()
-        return await self._current(server_name, server_params).call(tool_name, tool_args)
+
+        return await self._in_session(server_name, server_params, call)
 
     async def definition(self, call: "RunRequest") -> str | None:
         """Returns the hash of a call's tool, as `PinnedTool.digest`, by the server's latest list of its tools.
@@ -78,11 +90,21 @@ class ServerConnections:
         Starts the server if needed. None if the server does not define the tool, or can't be asked.
         """
         try:
-            return (await self._current(call["server_name"], call["server_params"]).definitions()).get(
-                call["tool_name"]
-            )
+            listed = await self._in_session(call["server_name"], call["server_params"], _ServerConnection.definitions)
         except (IpyboxError, ValueError, OSError):
             return None  # the call itself reports it
+        return listed.get(call["tool_name"])
+
+    async def _in_session(
+        self, server_name: str, server_params: dict[str, Any], use: "Callable[[_ServerConnection], Awaitable[Result]]"
+    ) -> Result:
+        """Returns what `use` returns for the current session, or for a new one if the server has forgotten that."""
+        session = self._current(server_name, server_params)
+        try:
+            return await use(session)
+        except MCPSessionExpired:
+            session.expire()
+        return await use(self._current(server_name, server_params))
 
     def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
         if self.closed:
@@ -149,7 +171,9 @@ class _ServerConnection:
         self._start = asyncio.create_task(self._run_start(connect), name=f"ipybox-mcp-start-{name}")
         # Every waiting call raises a failure. If all were cancelled, this keeps asyncio from logging it.
         self._start.add_done_callback(lambda task: task.cancelled() or task.exception())
-        self._definitions: Mapping[str, str | None] | None = None
+        #: The hashes of the tools' definitions when they were listed last, if ever, and when they have to be again.
+        self.listed: Mapping[str, str | None] | None = None
+        self._outdated = 0.0
         self._listing = asyncio.Lock()
 
     @property
@@ -179,13 +203,15 @@ class _ServerConnection:
                 self.expire()
 
     async def definitions(self) -> Mapping[str, str | None]:
-        """Waits for the start and returns the hashes of the tools' definitions, listed again if they have changed."""
+        """Waits for the start and returns the hashes of the tools, listed again if they may have changed."""
         client = await self._started()
         async with self._listing:
-            if self._definitions is None or client.tools_changed:
-                self._definitions = None  # until they are listed again
-                self._definitions = await asyncio.to_thread(_hashes, await client.list_tools())
-            return self._definitions
+            now = asyncio.get_running_loop().time()
+            if self.listed is None or client.tools_changed or now >= self._outdated:
+                self._outdated = now  # until they are listed again
+                self.listed = await asyncio.to_thread(_hashes, await client.list_tools())
+                self._outdated = now + LISTED_FOR
+            return self.listed
 
     async def _started(self) -> "MCPClient":
         if not self._start.done():

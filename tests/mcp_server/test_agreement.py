@@ -12,10 +12,12 @@ from mcp_types import ElicitResult
 
 from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer, approver
+from ipybox.tool_exec import server_connections
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.workspace.registrations import Registration, record_file
 from tests import servers
 from tests.conftest import Mode
+from tests.mcp_client.remote_server import remote_server
 from tests.mcp_server.in_process import connected
 from tests.mcp_server.test_approver import Era, User, run
 
@@ -138,6 +140,44 @@ async def test_a_tool_whose_change_the_running_server_announces_asks(workspace: 
             client, calling("echo", text="a")
         )
         assert user.answers == []
+
+
+async def test_each_call_of_a_batch_asks_once_its_tool_has_changed(workspace: Path, server: Server):
+    user = User(chosen(THE_ONE))
+    async with serving(workspace, user) as client:
+        await server.register(client)
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        server.lists(echo={"readOnlyHint": False}, env=FETCHES, pid=None)
+        user.answers += [DECLINE]
+        calls = [{"text": "a", "announces": True}, {"text": "b"}]
+        told = await run(client, f"from mcptools.scripted import CLIENT; print(*CLIENT.run_many('echo', {calls}, 1))")
+        assert "'text': 'a'" in told
+        assert "call to scripted.echo was rejected: the user declined it" in told
+        assert user.answers == []
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+async def test_a_changed_tool_of_a_remote_server_asks_although_nothing_announces_the_change(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, sessions: bool
+):
+    user = User(chosen(THE_ONE))
+    monkeypatch.setattr(server_connections, "LISTED_FOR", 1e9 if sessions else 0)
+    async with remote_server() as remote, serving(workspace, user) as client:
+        remote.released.set()
+        remote.sessions = sessions
+        remote.tools = [{"name": "echo", "inputSchema": {"type": "object"}, "annotations": READS}]
+        params = {"server_name": "scripted", "server_params": {"url": f"{remote.url}/mcp"}}
+        await client.call_tool("register_mcp_server", params)
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        # Another version of it runs, which does not know the session.
+        remote.tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+        remote.session += 1
+        if sessions:
+            told = await run(client, calling("echo", text="b"))
+            assert "MCP server 'scripted' changed 'echo' meanwhile: repeat the call" in told
+        user.answers += [DECLINE]
+        assert "call to scripted.echo was rejected" in await run(client, calling("echo", text="c"))
+        assert (user.answers, remote.executed) == ([], ["a"])
 
 
 @pytest.mark.parametrize("call", ["run_sync('echo', {'text': 'a'})", "run_many('echo', [{'text': 'a'}])[0]"])

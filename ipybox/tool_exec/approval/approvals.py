@@ -115,10 +115,11 @@ class Approvals:
         if self._ended != ended:
             return [_CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
-        if not asked:
-            return decisions
-        answer = await self._request(partial(ask, approver), asked, "tool", pinned)
-        return [answer if decision is None else decision for decision in decisions]
+        answer = await self._request(partial(ask, approver), asked, "tool", pinned) if asked else None
+        # The tool may change before a call's turn.
+        unsure = [self._uses_hints and decision is not None and decision.accepted for decision in decisions]
+        found = [answer if decision is None else decision for decision in decisions]
+        return [None if again else decision for decision, again in zip(found, unsure, strict=True)]
 
     @staticmethod
     def _by_rule(policy: "ApprovalPolicy", call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
