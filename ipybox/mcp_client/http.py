@@ -191,7 +191,7 @@ class BoundedStream(httpx2.AsyncByteStream):
         try:
             async with aclosing(self._pieces()) as pieces:
                 async for piece, is_event in pieces:
-                    self.limit.check(piece)
+                    await self.limit.check(piece)
                     if self.events and piece.count(b"\n") + piece.count(b"\r") > MAX_EVENT_LINES:
                         raise ExcessError(f"{MAX_EVENT_LINES:,} lines")
                     yield await self.rewrite(piece) if is_event and self.rewrite is not None else piece

@@ -140,7 +140,7 @@ class _Server(SubprocessStreamProtocol):
                 if pending:
                     line = b"".join((pending, line))
                     pending.clear()
-                self.message_limit.check(line)
+                await self.message_limit.check(line)
                 try:
                     messages = [*map(validated, read_messages(line))]
                 except ValueError:

@@ -4,6 +4,7 @@ Large JSON is parsed in a thread. Python's parser would hold the interpreter's l
 threads run between the values.
 """
 
+import asyncio
 import json
 from json import decoder
 from typing import Any
@@ -24,6 +25,10 @@ _MEMBERS = 10_000
 
 #: Occurrences up to which a character counts as rare.
 _RARE = 16
+
+#: Bytes that are checked at once, and those above which a thread does it: others run between pieces.
+_PIECE = 1 << 20
+_MANY_PIECES = 4 * _PIECE
 
 #: Maximum bytes of a message from an MCP server: enough for a file of 64 MiB in base64.
 MAX_MESSAGE_BYTES = 128 << 20
@@ -50,10 +55,10 @@ class MessageLimit:
 
     listed: tuple[int, int] | None = None
 
-    def check(self, data: bytes) -> None:
+    async def check(self, data: bytes) -> None:
         """Raises an `ExcessError` if a message is too costly to parse."""
         if self.listed is None:
-            if exceeds_value_limit(data):
+            if await exceeds_limit(data):
                 raise ExcessError(f"{MAX_VALUES:,} values")
             return
         size = self.listed[0] + len(data)
@@ -76,11 +81,22 @@ def count_values(data: bytes | bytearray, enough: int) -> int:
     if found <= enough:
         return found
     # Only separators outside of strings count.
-    unescaped = data.replace(rb"\\", b"").replace(rb"\"", b"")
-    strings = unescaped.count(b'"') // 2
-    if strings > MAX_VALUES:
-        return strings
-    return _separators(b"".join(unescaped.split(b'"')[::2]))
+    values = quotes = 0
+    escape = b""
+    for start in range(0, len(data), _PIECE):
+        piece = (escape + data[start : start + _PIECE]).replace(rb"\\", b"")
+        escape = piece[-1:] if piece.endswith(b"\\") else b""
+        parts = piece.removesuffix(b"\\").replace(rb"\"", b"").split(b'"')
+        values += _separators(b"".join(parts[quotes % 2 :: 2]))
+        quotes += len(parts) - 1
+        if max(values, quotes // 2) > MAX_VALUES:
+            break
+    return max(values, quotes // 2 if quotes // 2 > MAX_VALUES else 0)
+
+
+async def exceeds_limit(data: bytes | bytearray) -> bool:
+    """Returns what `exceeds_value_limit` does, from a thread if it takes long."""
+    return await asyncio.to_thread(exceeds_value_limit, data) if len(data) > _MANY_PIECES else exceeds_value_limit(data)
 
 
 def loads(text: str, **hooks: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES, RunReply
-from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_value_limit, loads
+from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_limit, loads
 from ipybox.support.listen import NewConnections, is_local
 from ipybox.support.sizes import format_bytes
 from ipybox.support.variables import MAX_INT_DIGITS
@@ -174,7 +174,7 @@ async def read_body(request: web.BaseRequest, limit: int | None = None, *, what:
     except TimeoutError:
         reason = f"the request did not arrive within {BODY_TIMEOUT:g} s"
         raise _refused(HTTPStatus.REQUEST_TIMEOUT, reason) from None
-    if exceeds_value_limit(body):
+    if await exceeds_limit(body):
         reason = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
         raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
     return body

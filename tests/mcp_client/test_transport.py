@@ -94,7 +94,7 @@ async def test_the_last_words_of_a_server_need_no_reader(tmp_path: Path):
 async def test_other_tasks_run_between_lines_that_are_no_messages(monkeypatch: pytest.MonkeyPatch):
     begun, checked = asyncio.Event(), list[bytes]()
 
-    def check(_: MessageLimit, line: bytes) -> None:
+    async def check(_: MessageLimit, line: bytes) -> None:
         checked.append(line)
         begun.set()
 
