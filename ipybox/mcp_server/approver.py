@@ -103,7 +103,7 @@ class CellApprover:
     _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])
     #: Requests that no form has settled, by tool.
     _open: dict[_Tool, list["_Open"]] = field(default_factory=dict[_Tool, "list[_Open]"])
-    #: Tools allowed for the rest of the cell, with the reason for asking.
+    #: Tools allowed for the rest of the cell, with the ground for asking.
     _allowed: set[tuple[_Tool, str]] = field(default_factory=set[tuple[_Tool, str]])
 
     @accepts_batches
@@ -167,11 +167,11 @@ class CellApprover:
             return None if len(left) > 1 else await self._settle_by_client(left[0], answer, accepted=extent is not None)
         if extent is None and answer.action == "cancel":
             return "nobody", _DISMISSED
-        by_reason = {decision.reason: decision for decision in asked}
+        by_ground = {decision.ground: decision for decision in asked}
         if extent == "cell":
-            self._allowed |= {(tool, reason) for reason in by_reason}
+            self._allowed |= {(tool, ground) for ground in by_ground}
         elif extent == "tool" or extent == "server":
-            for decision in by_reason.values():
+            for decision in by_ground.values():
                 approver.policy.remember(decision, extent)
         for request in left:
             await (request.reject(_DECLINED, by="user") if extent is None else request.accept(by="user"))
@@ -191,7 +191,7 @@ class CellApprover:
                 await request.reject(f"denied by {forbidden[0]}", by="rule")
             elif not denied:
                 await request.accept(by="rule", because=f"allowed by {decisions[0].reason}")
-            elif all((tool, each.reason) in self._allowed for each in denied):
+            elif all((tool, each.ground) in self._allowed for each in denied):
                 await request.accept(by="user", because="the tool is allowed for the rest of the cell")
             else:
                 left.append(request)

@@ -413,6 +413,29 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
     assert decided == ["the user declined it"] * 3, "that was not offered"
 
 
+async def test_the_rest_of_a_cell_is_allowed_for_the_same_rule_although_answers_move_lines(tmp_path: Path):
+    rules = """rules:
+- {effect: ask, server: other}
+- {effect: ask, server: s, args: {text: {pattern: "^danger"}}}
+# After an answer about the other server, the rule above is in the line of the one below.
+#
+- {effect: ask, server: s}
+"""
+    approver = ElicitationApprover(ApprovalPolicy(rules, tmp_path))
+    answers = [accept(CELL), accept(TOOL), ElicitResult(action="decline")]
+
+    async def ask(_: ElicitRequestFormParams) -> ElicitResult:
+        return answers.pop(0)
+
+    decide = approver.cell(ask).decide
+    found: list[bool] = []
+    for server, text in (("s", "a"), ("other", ""), ("s", "danger"), ("s", "b")):
+        request = ApprovalRequest(server, "echo", {"text": text}, None)
+        await decide(request)
+        found.append((await request.decided()).accepted)
+    assert (found, answers) == ([True, True, False, True], [])
+
+
 async def test_call_that_a_rule_denies_by_the_time_of_its_form_is_not_asked_about(tmp_path: Path):
     (tmp_path / "place").mkdir()
     rules = "default: ask\nrules:\n- {effect: deny, args: {path: {path: 'secrets/**'}}}\n"

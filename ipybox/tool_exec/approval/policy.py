@@ -57,6 +57,14 @@ class PolicyDecision:
     reason: str
     #: Whether an answer can apply to more than this call.
     can_be_remembered: bool
+    #: The rule that decided, if one did, and the argument for which it is unclear whether it does.
+    rule: ApprovalRule | None = None
+    unclear: str | None = None
+
+    @property
+    def ground(self) -> str:
+        """What calls with the same reason share, unlike the reason, whose line changes with each answer in the file."""
+        return json.dumps([self.rule and self.rule.written, self.unclear])
 
 
 class ApprovalPolicy:
@@ -171,13 +179,13 @@ class ApprovalPolicy:
         rule = self._first(call)
         effect, reason = (rule.effect, rule.source) if rule else (self._default, f"the default of {self._source}")
         can_be_remembered = self.untrusted is None and _is_plain(server_name) and _is_plain(tool_name)
-        if rule is not None and (argument := rule.uncertain_argument(call)):
-            reason += f", as it's unclear whether {argument!r} matches"
+        if unclear := rule and rule.uncertain_argument(call):
+            reason += f", as it's unclear whether {unclear!r} matches"
             can_be_remembered = False
         if self.untrusted is not None and effect == "allow":
             effect = "ask"
             reason += ", which is not trusted"
-        return PolicyDecision(effect, call, reason, can_be_remembered)
+        return PolicyDecision(effect, call, reason, can_be_remembered, rule, unclear)
 
     def decide_on(self, request: ApprovalRequest) -> list[PolicyDecision]:
         """Decides on each call that waits for approval."""
