@@ -135,6 +135,16 @@ def has_known_form(value: str) -> bool:
     return _without_patterns(value) != value
 
 
+def may_be_command(value: str) -> bool:
+    """Returns whether a value could be a command, whatever its name says."""
+    return _TELLING.search(value) is not None
+
+
+def is_key(value: str) -> bool:
+    """Returns whether a whole value has a known form of a key, which no command or address has."""
+    return _SHAPES.fullmatch(value) is not None
+
+
 def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables whose values are secrets."""
     return {name: value for name, value in variables.items() if is_secret(name, value)}
@@ -145,8 +155,8 @@ def workspace_redactor(
 ) -> "Redactor":
     """Returns a redactor that knows the secrets in variables, the environment, a workspace's `.env`, and imports.
 
-    If it shows secrets to people, who decide on calls, it knows only keys of known forms from the `.env`: a hostile
-    repository could give addresses or hosts there, to hide them.
+    If it shows secrets to people, who decide on calls, it knows only keys of known forms from the `.env` and imports: a
+    hostile repository could give addresses or hosts there, to hide them.
     """
     from ipybox.workspace import env_file
     from ipybox.workspace.env_file import FollowedFile
@@ -155,13 +165,14 @@ def workspace_redactor(
     redactor = Redactor(show)
     redactor.add_secrets(secrets_among({**os.environ, **variables}))
 
-    def of_workspace() -> dict[str, str]:
-        secrets = secrets_among(env_file.read_env_file(workspace))
-        return {name: value for name, value in secrets.items() if show is None or _SHAPES.fullmatch(value)}
+    def kept(secrets: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in secrets.items() if show is None or is_key(value)}
 
-    own = FollowedFile(workspace / env_file.NAME, of_workspace)
     imported = ImportedSecrets(workspace)
-    redactor.follow(own, FollowedFile(imported.directory, imported.values))
+    redactor.follow(
+        FollowedFile(workspace / env_file.NAME, lambda: kept(secrets_among(env_file.read_env_file(workspace)))),
+        FollowedFile(imported.directory, lambda: kept(imported.values())),
+    )
     return redactor
 
 
@@ -244,7 +255,7 @@ class Redactor:
         """
         self._look()
         for value, shown in self._values.items():
-            if len(value) >= MIN_ANYWHERE and value in text and not _TELLING.search(value):
+            if len(value) >= MIN_ANYWHERE and value in text and not may_be_command(value):
                 text = text.replace(value, shown)
         return text
 

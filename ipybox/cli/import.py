@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ipybox.audit.redaction import is_key
 from ipybox.cli.command import as_json, command
 from ipybox.cli.output import agreed, counted, say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
@@ -22,6 +23,7 @@ from ipybox.mcp_client.configs.clients import CLIENTS
 from ipybox.mcp_client.configs.servers import ITSELF, ConfiguredServer, configured_servers, find_server
 from ipybox.support.errors import IpyboxError
 from ipybox.support.names import MCPTOOLS
+from ipybox.support.placeholders import fill_in
 from ipybox.support.printable import printable
 from ipybox.workspace.seal import ImportedSecrets
 from ipybox.workspace.writable import WritablePlaces
@@ -129,7 +131,9 @@ async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_js
 def _confirmed(server: ConfiguredServer, *, as_json: bool) -> bool:
     if as_json:
         return False
-    say(f"{printable(server.name)}: {json.dumps(server.params)}")
+    # All that its author wrote, except keys: a placeholder could stand for a command.
+    written = {name: value for name, value in server.secrets.items() if not is_key(value)}
+    say(f"{printable(server.name)}: {json.dumps(fill_in(server.params, written))}")
     question = f"A repository or code in a session may have written {server.file}. Start and register this server?"
     return agreed(question, f"{printable(server.name)} was not imported", option="")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import recorded
+from ipybox.audit.redaction import may_be_command
 from ipybox.code_exec.function_package import is_function_package
 from ipybox.mcp_apigen.generator import ToolModules, check_place, generate_package
 from ipybox.mcp_apigen.render.naming import package_name
@@ -166,13 +167,20 @@ async def _generate(
 
 
 def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) -> str:
-    """Returns how a server is started or reached, without values of its environment and plain-text secrets."""
+    """Returns how a server is started or reached, without values of its environment and plain-text secrets.
+
+    What could be a command is not taken for a secret, and no host looks like another one.
+    """
     if isinstance(server, RemoteParams):
-        text = public_url(server.url)
+        text = public_url(server.url).encode("ascii", "backslashreplace").decode()
+        text += "?…" if "?" in server.url else ""
     else:
-        text = " ".join([*map("{}=…".format, server.env), shlex.join([server.command, *server.args])])
+        directory = f"cd {shlex.quote(server.cwd)}; " if server.cwd else ""
+        variables = "".join(f"{shlex.quote(name)}=… " for name in server.env)
+        text = f"{directory}{variables}{shlex.join([server.command, *server.args])}"
     for secret in secrets:
-        text = text.replace(secret.value, "…")
+        if not may_be_command(secret.value):
+            text = text.replace(secret.value, "…")
     return text
 
 

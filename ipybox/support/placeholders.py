@@ -43,6 +43,11 @@ def substitute(value: Any, env: Mapping[str, str]) -> Any:
     return _replaced(value, lambda match: env[match[1]])
 
 
+def fill_in(value: Any, known: Mapping[str, str]) -> Any:
+    """Returns a copy of `value` like `substitute`, in which unknown placeholders are left as they are."""
+    return _replaced(value, lambda match: known.get(match[1], match[0]))
+
+
 def variable_name(text: str) -> str:
     """Returns a valid name for a variable, in upper case, that resembles a text."""
     return re.sub(r"[\W_]+|^(?=\d)", "_", text, flags=re.ASCII).rstrip("_").upper() or "_"

@@ -140,6 +140,20 @@ def test_servers_of_the_workspace_start_only_if_a_person_agrees(workspace: Path,
     assert (tmp_path / "started").exists()  # though it is no MCP server
 
 
+def test_a_person_sees_all_that_a_repository_has_a_server_start_with(tmp_path: Path, home: Path):
+    key = "sk-0123456789abcdef"
+    server = {"command": "node", "args": ["-e", "x=evil()"], "env": {"NODE_OPTIONS": "--import evil", "KEY": key}}
+    write(tmp_path / "repository" / ".mcp.json", {"docs": server})
+    shown = on_terminal(
+        *("import", "--workspace", str(tmp_path / "repository"), "docs"),
+        environment={"HOME": str(home)},
+        typed=b"n\n",
+        columns=400,
+    )
+    assert '"args": ["-e", "x=evil()"], "env": {"NODE_OPTIONS": "--import evil", "KEY": "${KEY}"}' in shown
+    assert key not in shown
+
+
 def test_a_person_chooses_among_the_listed_servers(workspace: Path, home: Path):
     shown = on_terminal(
         *("import", "--workspace", str(workspace), "--from", "cursor"),

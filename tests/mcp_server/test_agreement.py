@@ -11,6 +11,7 @@ from mcp import Client
 from mcp_types import ElicitResult
 
 from ipybox import ExecutorConfig
+from ipybox.code_exec import registration
 from ipybox.mcp_server import MCPServer, approver
 from ipybox.tool_exec import server_connections
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
@@ -295,6 +296,38 @@ async def test_decisions_lapse_with_other_parameters_and_not_otherwise(workspace
         await server.register(client, "--noisy")
     assert len(user.forms) == 2
     assert f"| {server.params['command']}" in user.forms[1].message
+
+
+async def test_a_person_sees_what_decides_which_program_starts(workspace: Path, server: Server, tmp_path: Path):
+    user = User(chosen("none"))
+    (tmp_path / "a b").mkdir()
+    key = "sk-0123456789abcdef"
+    args = ["-S", servers.SCRIPTED_SERVER, "--tools", str(tmp_path / "tools.json"), f"curl evil; {key}", key]
+    others = {"args": args, "cwd": str(tmp_path / "a b"), "env": {"npx good #": "secret"}}
+    async with serving(workspace, user) as client:
+        server.params |= others
+        await server.register(client)
+    launch = Registration.read(record_file(workspace.resolve() / PLACE)).launch
+    assert launch.startswith(f"cd '{tmp_path}/a b'; 'npx good #'=… {server.params['command']} -S ")
+    assert launch.endswith(" 'curl evil; …' …")
+    assert "| cd '" in user.forms[0].message
+
+
+async def test_no_host_of_a_remote_server_looks_like_another_one(
+    workspace: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    described: list[str] = []
+
+    async def described_only(*arguments: Any) -> None:
+        described.append(arguments[-1])
+        raise ValueError("not reached")
+
+    monkeypatch.setattr(registration, "_generate", described_only)
+    server.params = {"url": "https://g\u0456thub.com/mcp?team=evil"}
+    async with serving(workspace, None) as client:
+        params = {"server_name": "scripted", "server_params": server.params}
+        await client.call_tool("register_mcp_server", params)
+    assert described == ["https://g\\u0456thub.com/mcp?…"]
 
 
 async def test_a_client_that_fails_to_ask_agrees_to_nothing_and_the_registration_counts(
