@@ -1,19 +1,18 @@
 """`ipybox clean`: shows what ipybox keeps on this machine, and removes it.
 
 Files that a running ipybox uses are kept: it holds locks, which the operating system releases even if it is killed.
-Files that people and agents saved, such as `mcptools/` and `gentools/`, are removed only if named.
+What people and agents saved in the workspace, such as `mcptools/` and `gentools/`, is not ipybox's.
 """
 
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import click
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ipybox.cli.command import as_json, command, without_question
@@ -25,19 +24,16 @@ from ipybox.support.sizes import format_bytes
 from ipybox.support.state import data_dir, environment_locks, scratch_root, state_dir
 from ipybox.support.untrusted_paths import walk
 
-#: Workspace directories that are removed only if named, because they contain your and the agent's work.
-SAVED = ("mcptools", "mcpparse", "gentools", "images", "toolfiles")
-
-#: Why a place was not removed.
+#: Why a place was not removed after a person agreed.
 _REASONS = {
-    "started": "kept {}, because ipybox was started after you were asked: stop it and run `ipybox clean` again",
+    "in use": "kept {}, because ipybox was started after you were asked: stop it and run `ipybox clean` again",
     "failed": "could not remove {} completely: remove the rest yourself",
 }
 
-_MORE = """DIR is a workspace directory to remove as well: mcptools, mcpparse, gentools, images or toolfiles.
+_MORE = """ipybox keeps a record of trusted files and registered servers in one place for all workspaces. If you
+remove it, other workspaces keep their files, but you need to trust their settings and register their servers again."""
 
-ipybox keeps a record of trusted files and registered servers in one place for all workspaces. If you remove it, other
-workspaces keep their files, but you need to trust their settings and register their servers again."""
+State = Literal["found", "in use", "removed", "failed"]
 
 
 @dataclass(frozen=True)
@@ -46,39 +42,37 @@ class RemovablePlace:
 
     path: Path
     what: str
-    #: Files of a session, state for all workspaces, a plugin's environment, or files in the workspace. `_is_used`
+    #: Files of a session, state for all workspaces, a plugin's environment, or the workspace's state. `_is_used`
     #: decides for each kind whether it is in use.
     kind: Literal["running", "state", "environment", "workspace"]
 
 
 @command("clean", _MORE)
-@click.argument("directory", nargs=-1, type=click.Choice(SAVED), metavar="[DIR]...")
 @without_question
 @as_json
-def clean(workspace: Path, directory: Sequence[str], yes: bool, as_json: bool) -> int:
+def clean(workspace: Path, *, yes: bool, as_json: bool) -> int:
     """Shows what would be removed and its size, asks for confirmation, and removes it; returns the exit status.
 
     With JSON, it doesn't ask, and removes something only with `yes`.
     """
-    found = places(workspace, directory)
-    kept = dict.fromkeys(used_places(found), "in use")
-    sizes = {place: size(place.path) for place in found if place not in kept}
+    found = places(workspace)
+    states = cleaned(found, None)
+    sizes = {place: size(place.path) for place in found if states[place] == "found"}
     if not as_json:
         _show(found, sizes)
         if not sizes or not (yes or agreed("Remove all of this?", "nothing was removed")):
             return 1 if found else 0
-    removes = yes or not as_json
-    if removes:
-        kept |= remove([*sizes], workspace)
+    if yes or not as_json:
+        states |= cleaned([*sizes], workspace)
     if as_json:
-        states = {place: kept.get(place, "removed" if removes else "found") for place in found}
         rows = ((str(place.path), place.what, sizes.get(place, 0), states[place]) for place in found)
         say_json([dict(zip(("path", "content", "bytes", "state"), row, strict=True)) for row in rows])
     else:
-        for place in filter(kept.__contains__, sizes):
-            say(_REASONS[kept[place]].format(place.path), fg="yellow")
-        say(f"removed {format_bytes(sum(number for place, number in sizes.items() if place not in kept))}")
-    return 1 if kept else 0
+        for place in sizes:
+            if reason := _REASONS.get(states[place]):
+                say(reason.format(place.path), fg="yellow")
+        say(f"removed {format_bytes(sum(number for place, number in sizes.items() if states[place] == 'removed'))}")
+    return 1 if {"in use", "failed"} & {*states.values()} else 0
 
 
 def _show(found: list[RemovablePlace], sizes: dict[RemovablePlace, int]) -> None:
@@ -91,52 +85,54 @@ def _show(found: list[RemovablePlace], sizes: dict[RemovablePlace, int]) -> None
         say("nothing to remove")
 
 
-def places(workspace: Path, saved: Sequence[str] = ()) -> list[RemovablePlace]:
-    """Returns all existing files and directories of ipybox, and the workspace directories named in `saved`."""
+def places(workspace: Path) -> list[RemovablePlace]:
+    """Returns all existing files and directories of ipybox."""
     environments = data_dir() / "environments"
     tokens = Path(jupyter_runtime_dir()).glob("ipybox-*.json")
     found = [
         RemovablePlace(workspace / STATE_DIR, "the workspace's packages, outputs and audit log", "workspace"),
-        *(RemovablePlace(workspace / name, "saved by code and people", "workspace") for name in saved),
         *(RemovablePlace(path, "files of running sessions", "running") for path in _scratch()),
         *(RemovablePlace(path, "port token", "state") for path in sorted(tokens)),
         RemovablePlace(environments / "ipybox", "the plugins' command", "state"),
         RemovablePlace(state_dir(), "keys, sign-ins, trust and registrations for all workspaces", "state"),
         *(
             RemovablePlace(path, "the plugins' environment", "environment")
-            for path in _entries(environments)
+            for path in sorted(environments.glob("*"))
             if path.is_dir()
         ),
     ]
     return [place for place in found if os.path.lexists(place.path)]
 
 
-def used_places(places: Collection[RemovablePlace]) -> list[RemovablePlace]:
-    """Returns the places that a running ipybox uses or may use."""
-    with _sessions_held_off() as alone:
-        return [place for place in places if _is_used(place, alone=alone)]
-
-
-def remove(removable: list[RemovablePlace], workspace: Path) -> dict[RemovablePlace, str]:
-    """Removes these places. Returns the ones that remain: they are in use (`started`), or removal `failed`."""
-    with _sessions_held_off() as alone:
-        started = [place for place in removable if _is_used(place, alone=alone)]
-        failed = [place for place in removable if place not in started and not _remove(place, workspace)]
-        with suppress(OSError):  # not empty
-            scratch_root().rmdir()
-    return dict.fromkeys(started, "started") | dict.fromkeys(failed, "failed")
+def cleaned(places: list[RemovablePlace], workspace: Path | None) -> dict[RemovablePlace, State]:
+    """Removes the places that no running ipybox uses or may use, if a workspace is given; returns their states."""
+    states: dict[RemovablePlace, State] = {}
+    with _locked(scratch_root()) as alone:  # new sessions wait
+        # All are examined first: the state contains the locks of other places.
+        for place in places:
+            states[place] = "in use" if _is_used(place, alone=alone) else "found"
+        if workspace is not None:
+            for place in (each for each in places if states[each] == "found"):
+                states[place] = "removed" if _remove(place, workspace) else "failed"
+            with suppress(OSError):  # not empty
+                scratch_root().rmdir()
+    return states
 
 
 @contextmanager
-def _sessions_held_off() -> Generator[bool]:
-    """Yields whether no session is running. If so, new sessions wait until this context exits."""
+def _locked(path: Path) -> Generator[bool]:
+    """Yields whether no process holds the lock of a file or directory. If so, others wait until this context exits."""
     try:
-        lock = os.open(scratch_root(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # no session has run since the last time
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # it doesn't exist
         yield True
         return
+    free = False
     try:
-        yield _taken(lock)
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        yield free
     finally:
         os.close(lock)
 
@@ -171,26 +167,13 @@ def _is_used(place: RemovablePlace, *, alone: bool) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        return not _taken(lock)
-    finally:
-        os.close(lock)
-
-
-def _taken(lock: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
+    with _locked(path) as free:
+        return not free
 
 
 def _scratch() -> Iterator[Path]:
     """Yields the sessions' directories, which are in /tmp if the state's path is too long for sockets."""
-    yield from _entries(scratch_root())
+    yield from sorted(scratch_root().glob("*"))
     for path in Path("/tmp").glob(f"ipybox-{'[0-9a-f]' * 8}"):  # as `ScratchDirectory` names them
         with suppress(OSError):
             is_ours = path.lstat().st_uid == os.getuid() and path.is_dir()
@@ -198,21 +181,13 @@ def _scratch() -> Iterator[Path]:
                 yield path
 
 
-def _entries(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except OSError:
-        return []
-
-
 def size(path: Path) -> int:
     """Returns the bytes in a file, or in all files below a directory. Counts each file once, and follows no links."""
-    found = [path] if path.is_symlink() or not path.is_dir() else []
-    for directory, files in walk(str(path)) if not found else ():
-        found += [Path(directory, name) for name in files]
+    is_directory = path.is_dir() and not path.is_symlink()
+    files = (os.path.join(each, name) for each, names in walk(str(path)) for name in names) if is_directory else [path]
     sizes: dict[tuple[int, int], int] = {}
-    for each in found:
+    for file in files:
         with suppress(OSError):
-            state = each.lstat()
+            state = os.lstat(file)
             sizes[(state.st_dev, state.st_ino)] = state.st_size
     return sum(sizes.values())

@@ -170,7 +170,7 @@ def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hi
         ("--tool-server-port 0 docker", "unknown option '--tool-server-port'", "See `ipybox docker --help`"),
         ("--host x", "--host, --port and --allowed-host apply to HTTP only", "Add --transport http"),
         ("--transport http --allowed-host a/b", "--allowed-host: ", "--allowed-host: host name of "),
-        ("clean .git", "directory: '.git' is not one of 'mcptools', ", "See `ipybox clean --help`"),
+        ("clean .git", "unexpected argument: .git", "See `ipybox clean --help`"),
         ("trust --json", "--json needs --list", "Add --list"),
         ("--engine none", "no engines are defined because ", "See `ipybox serve --help`"),
         (
