@@ -20,7 +20,7 @@ from ipybox.cli.command import command
 from ipybox.cli.option_table import command_options
 from ipybox.cli.output import say, say_table, tell
 from ipybox.cli.parsing import Failure
-from ipybox.mcp_client.configs.clients import FILES, ConfigFile
+from ipybox.mcp_client.configs.clients import FILES
 from ipybox.workspace.trust import own_program
 from ipybox.workspace.writable import dropped_program
 
@@ -38,7 +38,7 @@ class Client:
         add: Its command that adds a server, followed by ipybox's command; empty if it has none.
         as_json: Whether its command takes the server as JSON instead.
         follows_project: Whether it starts ipybox in the directory of each project.
-        advice: What its user must do beside that; FILE is its file.
+        advice: What its user must do beside that.
     """
 
     approvals: str
@@ -48,18 +48,17 @@ class Client:
     advice: str = ""
 
 
-#: `ipybox import` doesn't read it: its entries nest.
-_CLINE_FILE = ConfigFile("cline", "~/.cline/data/settings/cline_mcp_settings.json", "")
-
 #: Variables for ipybox's directories.
 _PLACES = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "JUPYTER_RUNTIME_DIR")
 
-_CODEX = """In FILE, add to [mcp_servers.ipybox] what its command can't set:
+_CODEX = """In ~/.codex/config.toml, add to [mcp_servers.ipybox] what its command can't set:
   required = true         # so that the first turn waits for ipybox
   tool_timeout_sec = 700  # for cells that take more than 5 minutes"""
-_CLINE = """Calls end after 60 s unless you add "timeout": 700 to ipybox's entry in FILE."""
+_CLINE = """Calls end after 60 s unless you add "timeout": 700 to ipybox's entry in ~/.cline/data/settings/cline_mcp_settings.json."""
 _GEMINI = "It starts servers only in folders that you trust: start `gemini` there once, and say so."
-_QWEN = """For pictures, set {"model": {"generationConfig": {"modalities": {"image": true}}}} in FILE."""
+_QWEN = (
+    """For pictures, set {"model": {"generationConfig": {"modalities": {"image": true}}}} in ~/.qwen/settings.json."""
+)
 
 CLIENTS = {
     "claude-code": Client(FORMS, "claude mcp add --scope user ipybox --"),
@@ -92,19 +91,21 @@ def install(workspace: Path, given: dict[str, Any], *, client: str | None, dry_r
         return 0
     traits = CLIENTS[client]
     serve = _serve_command(workspace, given, traits)
-    file, snippet = _configuration(client, serve, workspace)
     if traits.add:
-        adding = [*shlex.split(traits.add), *([_as_json(serve)] if traits.as_json else serve)]
+        entry = [json.dumps({"name": "ipybox", **_entry(serve)})] if traits.as_json else serve
+        adding = [*shlex.split(traits.add), *entry]
         if client == "codex":  # it passes on few variables
             places = [f"--env={name}={os.environ[name]}" for name in _PLACES if name in os.environ]
             adding[adding.index("--") : adding.index("--")] = places
         say(shlex.join(adding), bold=True)
         if not dry_run:
-            _run(adding, workspace, f"add this to {file}:\n{snippet}")
+            _run(adding, workspace)
     else:
-        say(f"add this to {file}:\n{snippet}")
+        file = next(each for each in FILES if each.client == client)
+        path = str([*file.paths(workspace)][-1]).replace(os.path.expanduser("~"), "~", 1)  # the last is the user's
+        say(f"add this to {path}:\n{json.dumps({file.key: {'ipybox': _entry(serve)}}, indent=2)}")
     if traits.advice:
-        say(traits.advice.replace("FILE", file))
+        say(traits.advice)
     if given.get("approve", "auto") != "auto":
         say(f"You answer approval requests {traits.approvals}.")
     return 0
@@ -125,37 +126,18 @@ def _serve_command(workspace: Path, given: dict[str, Any], client: Client) -> li
     return serve
 
 
-def _run(adding: Sequence[str], workspace: Path, otherwise: str) -> None:
+def _entry(serve: Sequence[str]) -> dict[str, Any]:
+    program, *arguments = serve
+    return {"command": program, "args": arguments}
+
+
+def _run(adding: Sequence[str], workspace: Path) -> None:
     """Runs a client's command in the workspace, as some clients add servers to a directory."""
     name = adding[0]
     if (program := which(name)) is None:
         unsafe = dropped_program(name)
-        problem = f"{name} is not on your PATH" if unsafe is None else f"code in the workspace could replace {unsafe}"
-        raise Failure(f"{problem}: install it elsewhere, or {otherwise}")
+        problem = f"code in the workspace could replace {unsafe}: install it elsewhere"
+        raise Failure(f"{name} is not on your PATH" if unsafe is None else problem)
     done = subprocess.run([program, *adding[1:]], cwd=workspace, check=False)
     if done.returncode:
-        raise Failure(f"`{name}` failed with status {done.returncode}: follow its message, or {otherwise}")
-
-
-def _configuration(client: str, serve: Sequence[str], workspace: Path) -> tuple[str, str]:
-    """Returns the user's file of a client, and what it has to contain."""
-    config = next(each for each in (*FILES, _CLINE_FILE) if each.client == client)
-    file = next(path for path, scope in config.paths(workspace).items() if scope == "user")
-    return str(file).replace(os.path.expanduser("~"), "~", 1), _snippet(config, serve)
-
-
-def _snippet(config: ConfigFile, serve: Sequence[str]) -> str:
-    program, *arguments = serve
-    if config.client == "codex":
-        return f"[mcp_servers.ipybox]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}"
-    entry: dict[str, Any] = {"command": program, "args": arguments}
-    if config.client == "opencode":
-        entry = {"type": "local", "command": serve}
-    elif config.client == "copilot":
-        entry |= {"type": "local", "tools": ["*"]}
-    return json.dumps({config.key: {"ipybox": entry}}, indent=2)
-
-
-def _as_json(serve: Sequence[str]) -> str:
-    program, *arguments = serve
-    return json.dumps({"name": "ipybox", "command": program, "args": arguments})
+        raise Failure(f"`{name}` failed with status {done.returncode}")
