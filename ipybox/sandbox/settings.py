@@ -10,11 +10,8 @@ https://github.com/anthropic-experimental/sandbox-runtime#configuration
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,10 +23,11 @@ from ipybox.support.way_in import restart, sandbox_file
 from ipybox.workspace.trust import SANDBOX_CONFIG, TrustStore, read_untrusted
 from ipybox.workspace.writable import WritablePlaces
 
-#: A host with a port, and an address that contains colons.
-_PORT: Final = r"(?::([1-9][0-9]{0,4}))?"
-_HOST: Final = re.compile(rf"([^\s:/\[\]]+){_PORT}")
-_ADDRESS: Final = re.compile(rf"\[([^\]]+)\]{_PORT}")
+#: A host and its port, as srt accepts them; it doesn't start with any other.
+_LABEL: Final = r"[^\s:/\[\]*.]+"
+_HOST: Final = re.compile(
+    rf"(?:localhost|(?:\*\.)?{_LABEL}(?:\.{_LABEL})+|\[[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+\])(?::([1-9][0-9]{{0,4}}))?"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +226,7 @@ def untrusted_path(file: Path, own: SandboxSettings, workspace: Path) -> Path | 
 def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSettings:
     """Returns a profile's settings, with values replaced by those in a file's content."""
     try:
-        content: object = json.loads(data.decode(), object_pairs_hook=_unique_keys)
+        content: object = json.loads(data.decode())
     except (ValueError, RecursionError) as exc:
         raise SandboxError(f"the sandbox settings {path} are not valid JSON: {exc}") from exc
     if not isinstance(content, dict):
@@ -244,14 +242,6 @@ def _unreadable(path: Path, error: OSError) -> SandboxError:
         profiles = " or ".join(repr(name) for name in PROFILES)
         return SandboxError(f"the sandbox settings {path} don't exist: pass a file, or one of the profiles {profiles}")
     return SandboxError(f"the sandbox settings {path} can't be read: {error.strerror or error}")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the key {name!r} appears twice")
-    return content
 
 
 def _collect(content: dict[str, Any], prefix: str, keys: Mapping[str, Any], path: Path, given: dict[str, Any]) -> None:
@@ -305,19 +295,8 @@ def _denied_hosts(value: object) -> tuple[str, ...]:
 
 
 def _is_host(entry: str) -> bool:
-    """Returns whether srt accepts an entry as a host. It doesn't start with an invalid entry."""
-    address = _ADDRESS.fullmatch(entry)
-    parts = address or _HOST.fullmatch(entry)
-    if parts is None or int(parts[2] or 0) > 65535:
-        return False
-    if address:
-        with suppress(ValueError):
-            IPv6Address(address[1])
-            return True
-        return False
-    name = parts[1].removeprefix("*.")
-    labels = name.split(".")
-    return parts[1] == "localhost" or (len(labels) > 1 and all(labels) and "*" not in name)
+    found = _HOST.fullmatch(entry)
+    return found is not None and int(found[1] or 0) < 1 << 16
 
 
 _KEYS: Final[Mapping[str, Any]] = {

@@ -130,7 +130,6 @@ console.log(JSON.stringify([hosts.map(takes("allowedDomains")), ["*", "*:443"].m
         ("", "are not valid JSON: Expecting value: line 1 column 1 (char 0)"),
         ("[" * 100_000, "are not valid JSON: maximum recursion depth exceeded"),
         ("[]", "must be a JSON object"),
-        ('{"network": {}, "network": {}}', "are not valid JSON: the key 'network' appears twice"),
         ({"fileSystem": {}}, "contain an unknown key 'fileSystem' (known: 'enableWeakerNestedSandbox', 'filesystem'"),
         ({"filesystem": {"denyreads": []}}, "contain an unknown key 'filesystem.denyreads' (known: 'denyRead'"),
         ({"filesystem": {"disabled": True}}, "contain an unknown key 'filesystem.disabled'"),
