@@ -54,11 +54,11 @@ _PLACES = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "JUPYTER_RUNTIM
 _CODEX = """In ~/.codex/config.toml, add to [mcp_servers.ipybox] what its command can't set:
   required = true         # so that the first turn waits for ipybox
   tool_timeout_sec = 700  # for cells that take more than 5 minutes"""
-_CLINE = """Calls end after 60 s unless you add "timeout": 700 to ipybox's entry in ~/.cline/data/settings/cline_mcp_settings.json."""
+_CLINE = """Calls end after 60 s unless you add "timeout": 700 to ipybox's entry in
+~/.cline/data/settings/cline_mcp_settings.json."""
 _GEMINI = "It starts servers only in folders that you trust: start `gemini` there once, and say so."
-_QWEN = (
-    """For pictures, set {"model": {"generationConfig": {"modalities": {"image": true}}}} in ~/.qwen/settings.json."""
-)
+_QWEN = """For pictures, set this in ~/.qwen/settings.json:
+  {"model": {"generationConfig": {"modalities": {"image": true}}}}"""
 
 CLIENTS = {
     "claude-code": Client(FORMS, "claude mcp add --scope user ipybox --"),
