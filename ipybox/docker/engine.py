@@ -49,27 +49,25 @@ class Engine:
     apparmor: bool = False
 
 
-def find_engine(image: str, network: str | None = None) -> Engine:
-    """Returns this machine's Docker; raises a DockerError if it lacks the image or network. Blocks for at most 2 s."""
-    findings, engine = examine_engine(image, network)
+def find_engine(image: str) -> Engine:
+    """Returns this machine's Docker; raises a DockerError if it lacks the image. Blocks for at most 2 s."""
+    findings, engine = examine_engine(image)
     problem = next((finding for finding in findings if finding.problem is not None), None)
     if problem is not None or engine is None:
         raise DockerError(str(problem))
     return engine
 
 
-def examine_engine(image: str, network: str | None = None) -> tuple[list[Finding], Engine | None]:
+def examine_engine(image: str) -> tuple[list[Finding], Engine | None]:
     """Returns the findings about Docker, and the engine if its daemon answers."""
     program = which(DOCKER.name)
     if program is None:
         return [Finding("docker", None, "docker is not on PATH", DOCKER.remedy)], None
     program = os.path.abspath(program)
     questions = [INFORMATION, ["image", "inspect", "--format", "{{.Id}}", image]]
-    if network and ":" not in network:  # `container:ID`, another container's network, can't be inspected
-        questions.append(["network", "inspect", network])
     with ThreadPoolExecutor(len(questions)) as pool:
         asked = [pool.submit(probe, [program, *question], timeout=DAEMON_TIMEOUT) for question in questions]
-        info, inspected, *connected = [answer.result() for answer in asked]
+        info, inspected = [answer.result() for answer in asked]
     if info.failure is not None:
         return [_daemon_problem(info.failure)], None
     try:
@@ -79,9 +77,6 @@ def examine_engine(image: str, network: str | None = None) -> tuple[list[Finding
     if errors:  # some clients exit with 0 even if they can't reach the daemon
         return [_daemon_problem(str(errors[0]))], None
     findings = [Finding("docker daemon", version), _image_finding(image, inspected.failure)]
-    if any(outcome.failure for outcome in connected):
-        problem = f"no Docker network named {network!r}"
-        findings.append(Finding("docker network", None, problem, "`docker network ls` lists the networks"))
     names = {str(option).partition(",")[0].removeprefix("name=") for option in security or ()}
     return findings, Engine(program, int(memory), rootless="rootless" in names, apparmor="apparmor" in names)
 

@@ -38,7 +38,7 @@ MADE, FAILED = "+", "-"
 
 def launch(options: Options) -> NoReturn:
     """Becomes the client of a new container. Raises a DockerError, and leaves nothing behind, if there is none."""
-    engine = find_engine(options.image, options.network)
+    engine = find_engine(options.image)
     theirs, ours = socket.socketpair()
     # Forks, because a new Python would double the startup time. No threads are running at this point.
     if os.fork() == 0:

@@ -160,12 +160,6 @@ def test_the_image_is_not_there(tmp_path: Path, engine: None, monkeypatch: pytes
     assert problems() == [f"no Docker image named 'ipybox-none': {how}"]
 
 
-def test_the_network_is_not_there(tmp_path: Path, image: str):
-    said = told(tmp_path, "--image", image, "--network", "ipybox-none")
-    assert said.message == ("ipybox: no Docker network named 'ipybox-none': `docker network ls` lists the networks")
-    assert said.seconds < SOON
-
-
 def test_docker_can_not_make_the_container(tmp_path: Path, image: str):
     docker = tmp_path.with_name(f"{tmp_path.name}-bin") / "docker"  # not in the workspace
     docker.parent.mkdir()
