@@ -20,6 +20,7 @@ from ipybox.kernel_mgr.display_forms import (
     text_of_all,
 )
 from ipybox.kernel_mgr.output_collector import OutputCollector
+from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.outputs import Display, ExecutionResult, Stream
 from ipybox.support.safe_directory import Directory, open_directory
 from ipybox.support.untrusted_paths import real_path
@@ -65,7 +66,7 @@ class DisplayDirectory:
         """Saves the displays of one cell and returns its output; notices report what was dropped or not saved."""
         outputs, notices = collected.outputs(), collected.notices()
         for output in outputs:
-            if isinstance(output, Display) and not _SAVED_TYPES.isdisjoint(output.data):
+            if isinstance(output, Display) and _takes_long(output):
                 saved = await asyncio.to_thread(self.save_displays, outputs)
                 return replace(saved, notices=[*notices, *saved.notices])
         return ExecutionResult(text_of_all(outputs), [], notices=notices, outputs=tuple(outputs))  # the usual case
@@ -100,6 +101,12 @@ class DisplayDirectory:
                 f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
             )
         return replace(saved, text=text_of_all(shown), outputs=tuple(shown))
+
+
+def _takes_long(display: Display) -> bool:
+    """Returns whether a thread should save a display: it becomes a file, or its text is long."""
+    long = any(isinstance(form, str) and len(form) > LARGE_BYTES for form in display.data.values())
+    return long or not _SAVED_TYPES.isdisjoint(display.data)
 
 
 def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:

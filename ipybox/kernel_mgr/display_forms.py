@@ -17,6 +17,15 @@ from ipybox.support.printable import escape
 #: Maximum forms of a display, and pages of a reply; further ones are dropped, because only an attack sends more.
 MAX_FORMS = 100
 
+#: Characters that `plain` changes at once, for other threads to run between pieces.
+_PIECE = 1 << 20
+
+#: Maximum characters of an exception's message, and of a traceback, which holds the message at its end.
+MAX_ERROR = 4 << 20
+
+#: Maximum elements of HTML without content; a longer text counts as one that shows something.
+MAX_HIDDEN = 1_000_000
+
 #: Image formats that become files, with their suffixes.
 IMAGE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
@@ -68,6 +77,16 @@ def plain(text: str, *, stream: bool = False) -> str:
     Other control characters become escapes, except a carriage return, and in a stream a backspace: progress bars rely
     on their effect in a terminal. A `!command` writes to a terminal, which ends lines with `\\r\\n`.
     """
+    pieces: list[str] = []
+    rest = ""
+    for start in range(0, len(text) - _PIECE, _PIECE):
+        piece, rest = split_unfinished(rest + text[start : start + _PIECE])
+        pieces.append(_plain(piece, stream=stream))
+    last = _plain(rest + text[len(pieces) * _PIECE :], stream=stream)
+    return "".join([*pieces, last]) if pieces else last
+
+
+def _plain(text: str, *, stream: bool) -> str:
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:  # much faster than a search for two characters
@@ -166,6 +185,11 @@ def joined(value: object, between: str = "") -> str:
     return between.join(line for line in lines if isinstance(line, str))
 
 
+def traceback_of(content: Mapping[str, Any]) -> str:
+    """Returns the end of the traceback in an error message or a reply, with control sequences."""
+    return joined(content.get("traceback"), between="\n")[-MAX_ERROR:]
+
+
 def _base64_of(display: Display, mime: str) -> str:
     """Returns a form's base64 text; empty if it can't be base64."""
     text: str = display.data.get(mime, "")
@@ -211,7 +235,9 @@ def _adds_nothing(html: str, data: Mapping[str, Any]) -> bool:
 def _shows_nothing(html: str) -> bool:
     """Whether HTML consists of scripts and styles only, such as the JavaScript library of plotly."""
     lowered, place = html.lower() if "<" in html else html, 0
-    while started := _HIDDEN.match(lowered, place):
+    for _ in range(MAX_HIDDEN):
+        if not (started := _HIDDEN.match(lowered, place)):
+            break
         end = lowered.find(f"</{started[1]}", started.end())
         place = len(html) if end < 0 else lowered.find(">", end) + 1 or len(html)
     return place > 0 and not lowered[place:].strip()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipybox.guest.protocol import VARIABLE_ERROR
-from ipybox.kernel_mgr.display_forms import joined, plain
+from ipybox.kernel_mgr.display_forms import MAX_ERROR, plain, traceback_of
 from ipybox.kernel_mgr.messages import Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.support.errors import ExecutionError, KernelDiedError, RaisedException, VariableError
@@ -92,6 +92,6 @@ class Execution:
 
 def _raised(content: dict[str, Any]) -> RaisedException:
     # Any value may arrive, because code can send messages itself: the text of a deep one raises a RecursionError.
-    name, value = (plain(text) if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
-    traceback = joined(content.get("traceback"), between="\n")
-    return RaisedException(name or "Error", value, plain(traceback))
+    texts = (text if isinstance(text := content.get(key), str) else "" for key in ("ename", "evalue"))
+    name, value = (plain(text[:MAX_ERROR]) for text in texts)
+    return RaisedException(name or "Error", value, plain(traceback_of(content)))

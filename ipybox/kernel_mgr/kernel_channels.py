@@ -220,7 +220,7 @@ class KernelChannels:
             logger.debug("ignored an invalid message from the kernel gateway: %s", printable(str(exc)))
             return True
         if message.is_large:
-            await asyncio.to_thread(lambda: message.content)
+            await asyncio.to_thread(message.prepare)
         if message.type == "status" and message.content.get("execution_state") == "dead":
             self.exit = describe_exit(message.content.get(EXIT))
             self.death += self.exit

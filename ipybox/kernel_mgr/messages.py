@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
-from ipybox.support.bounded_json import LARGE_BYTES, exceeds_value_limit, loads
+from ipybox.support.bounded_json import LARGE_BYTES, count_values, exceeds_value_limit, loads
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
@@ -25,8 +25,15 @@ _WORD = 8
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
+#: Bytes counted for each JSON value of a display, if that exceeds its message: a decoded value can need many times the
+#: bytes of its text.
+VALUE_BYTES = 64
+
 #: Larger headers can only be an attack.
 MAX_HEADER_BYTES = 1 << 16
+
+#: As can larger messages with printed text, which kernels send in pieces of four million characters.
+MAX_STREAM_BYTES = 32 << 20
 
 
 @dataclass(eq=False)
@@ -53,8 +60,19 @@ class Message:
 
     @cached_property
     def costly(self) -> bool:
-        """Whether the content has too many values to be decoded."""
-        return exceeds_value_limit(self.raw_content)
+        """Whether the content has too many values, or too much printed text, to be decoded."""
+        too_long = self.type == "stream" and len(self.raw_content) > MAX_STREAM_BYTES
+        return too_long or exceeds_value_limit(self.raw_content)
+
+    @cached_property
+    def value_bytes(self) -> int:
+        """The bytes that the decoded values are counted as; less than the content's if they are few."""
+        return VALUE_BYTES * count_values(self.raw_content, len(self.raw_content) // VALUE_BYTES)
+
+    def prepare(self) -> None:
+        """Decodes the content, and counts the values of displays, which can take seconds if it is large."""
+        if self.content and self.type != "stream":
+            _ = self.value_bytes
 
     @cached_property
     def content(self) -> dict[str, Any]:

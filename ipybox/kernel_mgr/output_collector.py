@@ -10,9 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object, display_of, joined, plain, split_unfinished
+from ipybox.kernel_mgr.display_forms import (
+    MAX_FORMS,
+    as_object,
+    display_of,
+    joined,
+    plain,
+    split_unfinished,
+    traceback_of,
+)
 from ipybox.kernel_mgr.messages import Message
-from ipybox.support.bounded_json import MAX_VALUES, count_values
+from ipybox.support.bounded_json import MAX_VALUES
 from ipybox.support.outputs import Clear, Display, Stream, StreamName
 from ipybox.support.sizes import format_bytes
 
@@ -24,10 +32,6 @@ DISPLAY_BYTES = 512
 
 #: Bytes counted for each change between stdout and stderr, because each starts another text.
 CHANGE_BYTES = 128
-
-#: Bytes counted for each JSON value of a display, if that exceeds its message: a decoded value can need many times the
-#: bytes of its text.
-VALUE_BYTES = 64
 
 #: Maximum bytes and number of buffered messages; the oldest ones are dropped. Output has at least 26 bytes.
 MAX_LATE_BYTES = 1 << 18
@@ -98,7 +102,7 @@ class OutputCollector:
                     self._clear()
             case "error":
                 if self._has_room(message, len(message.raw_content)):
-                    self._tracebacks.append(f"{joined(message.content.get('traceback'), between=chr(10))}\n")
+                    self._tracebacks.append(f"{traceback_of(message.content)}\n")
             case _:
                 pass
 
@@ -267,9 +271,7 @@ class LateOutput:
 
 def _display_size(message: Message) -> int:
     size = len(message.raw_content) + DISPLAY_BYTES
-    if message.costly:
-        return size
-    return max(size, VALUE_BYTES * count_values(message.raw_content, size // VALUE_BYTES))
+    return size if message.costly else max(size, message.value_bytes)
 
 
 def _pages(payloads: object) -> list[dict[str, Any]]:

@@ -8,9 +8,11 @@ import pytest
 from ipybox.kernel_mgr import display_files
 from ipybox.kernel_mgr import output_collector as outputs_module
 from ipybox.kernel_mgr.display_files import DisplayDirectory
-from ipybox.kernel_mgr.display_forms import plain, text_of, text_of_all
-from ipybox.kernel_mgr.messages import Message
+from ipybox.kernel_mgr.display_forms import MAX_ERROR, plain, text_of, text_of_all
+from ipybox.kernel_mgr.execution import Execution
+from ipybox.kernel_mgr.messages import MAX_STREAM_BYTES, Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
+from ipybox.support.errors import ExecutionError
 from ipybox.support.outputs import Clear, Display, ExecutionResult, Stream
 
 PNG = b"\x89PNG\r\n\x1a\n..."
@@ -152,6 +154,29 @@ def test_html_is_read_in_linear_time(html: str, tmp_path: Path):
     outputs = collected(display({"text/html": html}))
     assert outputs.text() is None
     assert outputs.save(tmp_path).files == []
+
+
+def test_printed_text_that_no_kernel_sends_at_once_is_discarded():
+    text = "\x1b[m" * (MAX_STREAM_BYTES // 8)  # JSON needs eight bytes for each
+    outputs = collected(stream("a"), stream(text), stream("b"))
+
+    assert outputs.text() == "ab"
+    (notice,) = outputs.notices()
+    assert notice.startswith("32 MiB of output was discarded: ")
+
+
+def test_a_traceback_is_its_end():
+    content = {"ename": "E", "evalue": "x" * (2 * MAX_ERROR), "traceback": ["y" * MAX_ERROR, "\x1b[mE: x"]}
+    execution = Execution("")
+    execution.on_message(message("execute_reply", status="error", **content))
+    execution.on_message(message("status", execution_state="idle"))
+    with pytest.raises(ExecutionError) as error:
+        execution.check(None)
+
+    assert error.value.raised is not None
+    assert len(error.value.raised.value) == MAX_ERROR
+    assert str(error.value).endswith("y\nE: x")
+    assert len(str(error.value)) < MAX_ERROR
 
 
 def test_an_update_replaces_all_displays_of_its_id_in_place():
