@@ -2,7 +2,7 @@
 
 The calls of a batch are decided on together, with one request to an approver that accepts batches. The calls that are
 decided on are the ones that run: the list that the kernel sent never leaves the application. Each call is made at most
-once. If the batch is cancelled, no further call starts.
+once. If the batch is cancelled or its cell ends, no further call starts.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from ipybox.guest.tools.protocol import RunManyRequest, RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
+from ipybox.tool_exec.approval.approvals import CELL_ENDED
 from ipybox.tool_exec.approval.request import ApprovalDecision, NoDecision, RequestKind
 
 if TYPE_CHECKING:
@@ -188,11 +189,12 @@ class Batch:
         self._left = iter(range(len(self._calls)))
         self._decisions: Sequence[ApprovalDecision | None] = ()
         self._replies = [b""] * len(self._calls)
-        self._done = self._bytes = 0
+        self._done = self._bytes = self._ended = 0
 
     async def run(self) -> list[bytes]:
         """Decides on the calls, makes the accepted ones, and returns the encoded replies in the order of the calls."""
         caller = self._caller
+        self._ended = caller.approvals.ended
         try:
             self._decisions = await caller.approvals.decide_many(self._calls, caller)
             async with asyncio.TaskGroup() as workers:
@@ -213,6 +215,8 @@ class Batch:
     async def _work(self) -> None:
         for index in self._left:
             call, decided = self._calls[index], self._decisions[index]
+            if decided is not None and self._caller.approvals.ended != self._ended:
+                decided = CELL_ENDED  # code can make calls in a thread, which no interrupt ends
             self._caller.batches[self._id] = f"{self._name}: {self._done:,} of {len(self._calls):,} calls are done"
             reply = await run_call(call, self._caller, large=self._large, batch_id=self._id, decided=decided)
             self._replies[index] = self._bounded(encoded(reply))

@@ -115,6 +115,33 @@ async def test_reads_run_concurrently_and_writes_one_after_the_other(tmp_path: P
     assert [answer.get("structured") for answer in apart] == [{"result": 0}] * 3
 
 
+async def test_no_call_of_an_accepted_batch_starts_after_its_cell():
+    approvals, made, begun, ended = Approvals(), list[int](), asyncio.Event(), asyncio.Event()
+
+    async def put(number: int) -> int:
+        made.append(number)
+        if number == 1:
+            begun.set()
+            await ended.wait()
+        return number
+
+    @accepts_batches
+    async def accept(request: ApprovalRequest) -> None:
+        await request.accept()
+
+    caller = ToolCaller(token="t" * 32, approvals=approvals, recorder=SessionRecorder())
+    async with ToolServer(port=0, caller=caller, functions=FunctionTools([put])) as server, asyncio.timeout(WAIT):
+        app = ToolRunner("app", {}, port=server.port or 0)
+        async with approvals.cell(accept):
+            batch = asyncio.create_task(app.arun_many("put", [{"number": number} for number in range(3)]))
+            await begun.wait()
+        async with approvals.cell(accept):  # the next cell, whose approver has not seen them
+            ended.set()
+            first, second, third = await batch
+    assert (made, first.get("structured"), second.get("structured")) == ([0, 1], {"result": 0}, {"result": 1})
+    assert third.get("error") == "call to app.put was not approved: its cell has ended"
+
+
 async def test_answers_take_bounded_memory(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "MAX_RESULT_BYTES", 10_000)
     first, second, third = await replies(server, "echo", [{"text": "x" * 6000}, {"text": "y" * 6000}, {"text": "z"}])

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 _NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")
-_CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended")
+CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended")
 
 
 async def accept_call(request: ApprovalRequest) -> None:
@@ -59,7 +59,7 @@ class Approvals:
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
         #: The number of cells that have ended.
-        self._ended = 0
+        self.ended = 0
         #: The undecided requests by id; a background task delivers each.
         self._pending: dict[str, ApprovalRequest] = {}
         self._tasks = TaskSet()
@@ -77,20 +77,20 @@ class Approvals:
             yield
         finally:
             self._approver = None
-            self._ended += 1
+            self.ended += 1
             if self._asked:
-                await self._cancel(_CELL_ENDED)
+                await self._cancel(CELL_ENDED)
 
     async def decide(
         self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None
     ) -> ApprovalDecision:
         """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed."""
-        approver, ended = self._approver, self._ended
+        approver, ended = self._approver, self.ended
         if approver is None:
             return _NO_CELL
         pinned = await _pinned(call, caller) if self._uses_hints else None
-        if self._ended != ended:
-            return _CELL_ENDED
+        if self.ended != ended:
+            return CELL_ENDED
         if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
             return decision
         if approver is accept_call:
@@ -104,7 +104,7 @@ class Approvals:
 
         Creates at most one request, for all calls that no rule decides on.
         """
-        approver, ended = self._approver, self._ended
+        approver, ended = self._approver, self.ended
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
         pinned = await _pinned(calls[0], caller) if self._uses_hints and calls else None
@@ -112,8 +112,8 @@ class Approvals:
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
             decisions = await asyncio.to_thread(lambda: [self._by_rule(policy, call, pinned) for call in calls])
-        if self._ended != ended:
-            return [_CELL_ENDED] * len(calls)
+        if self.ended != ended:
+            return [CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         answer = await self._request(partial(ask, approver), asked, "tool", pinned) if asked else None
         # The tool may change before a call's turn.
