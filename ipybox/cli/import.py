@@ -25,6 +25,7 @@ from ipybox.support.errors import IpyboxError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.placeholders import fill_in
 from ipybox.support.printable import printable
+from ipybox.workspace.env_file import env_file_placeholders
 from ipybox.workspace.seal import ImportedSecrets
 from ipybox.workspace.writable import WritablePlaces
 
@@ -97,7 +98,7 @@ async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_js
     for server in servers:
         results.append(result := _described(server))
         label = printable(server.name)
-        if server.is_untrusted and not _confirmed(server, as_json=as_json):
+        if server.is_untrusted and not _confirmed(workspace, server, as_json=as_json):
             result["error"] = "a person must confirm it: import it in a terminal, without --json"
             continue
         try:
@@ -128,12 +129,13 @@ async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_js
     return 1 if any("error" in result for result in results) else 0
 
 
-def _confirmed(server: ConfiguredServer, *, as_json: bool) -> bool:
+def _confirmed(workspace: Path, server: ConfiguredServer, *, as_json: bool) -> bool:
     if as_json:
         return False
-    # All that its author wrote, except keys: a placeholder could stand for a command.
-    written = {name: value for name, value in server.secrets.items() if not is_key(value)}
-    say(f"{printable(server.name)}: {json.dumps(fill_in(server.params, written))}")
+    # All that its author may have written, except keys: a placeholder could stand for a command.
+    written = {**env_file_placeholders(workspace), **server.secrets}
+    shown = fill_in(server.params, {name: value for name, value in written.items() if not is_key(value)})
+    say(f"{printable(server.name)}: {json.dumps(shown)}")
     question = f"A repository or code in a session may have written {server.file}. Start and register this server?"
     return agreed(question, f"{printable(server.name)} was not imported", option="")
 

@@ -26,11 +26,12 @@ from ipybox.sandbox.settings import PROFILES
 from ipybox.support.errors import MCPServerError, MissingVariableError
 from ipybox.support.lazy_exports import import_installed
 from ipybox.support.names import OWN_NAME
+from ipybox.support.placeholders import fill_in
 from ipybox.support.placeholders import variables as placeholders
 from ipybox.support.state import had_confined_code, state_dir
 from ipybox.support.untrusted_paths import real_path
 from ipybox.tool_exec.dispatch import APP_SERVER
-from ipybox.workspace.env_file import read_env_file
+from ipybox.workspace.env_file import env_file_placeholders, read_env_file
 from ipybox.workspace.seal import ImportedSecrets
 from ipybox.workspace.writable import WritablePlaces
 
@@ -110,7 +111,9 @@ async def generate_mcp_sources(
             "secrets": imported.of(name, server_params),
             "on_progress": on_progress,
         }
-        launch = _launch(server, secrets)
+        # A repository could have written the file.
+        started = parse_params(fill_in(server_params, env_file_placeholders(places.workspace)))
+        launch = _launch(started, [*literal_secrets(started)])
         modules = await _generate(place, server_params, connect_timeout, options, launch)
         if imported.directory.exists():
             imported.keep_only(name, server_params)

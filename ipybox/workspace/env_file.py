@@ -132,6 +132,11 @@ def _parts(value: str, known: Mapping[str, str]) -> Iterator[str]:
     yield value[position:]
 
 
+def env_file_placeholders(workspace: Path) -> dict[str, str]:
+    """Returns the variables of a workspace's `.env` file that apply to placeholders: the environment comes first."""
+    return {name: value for name, value in read_env_file(workspace).items() if name not in os.environ}
+
+
 def kernel_variables(environment: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
     """Returns the kernel's variables: those with the prefix, without the prefix.
 

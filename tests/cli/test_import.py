@@ -142,15 +142,19 @@ def test_servers_of_the_workspace_start_only_if_a_person_agrees(workspace: Path,
 
 def test_a_person_sees_all_that_a_repository_has_a_server_start_with(tmp_path: Path, home: Path):
     key = "sk-0123456789abcdef"
-    server = {"command": "node", "args": ["-e", "x=evil()"], "env": {"NODE_OPTIONS": "--import evil", "KEY": key}}
+    server = {"command": "${NODE}", "args": ["-e", "x=evil()"], "env": {"NODE_OPTIONS": "--import evil", "KEY": key}}
     write(tmp_path / "repository" / ".mcp.json", {"docs": server})
+    (tmp_path / "repository" / ".env").write_text("NODE=other\n")
     shown = on_terminal(
         *("import", "--workspace", str(tmp_path / "repository"), "docs"),
         environment={"HOME": str(home)},
         typed=b"n\n",
         columns=400,
     )
-    assert '"args": ["-e", "x=evil()"], "env": {"NODE_OPTIONS": "--import evil", "KEY": "${KEY}"}' in shown
+    assert (
+        '"command": "other", "args": ["-e", "x=evil()"], "env": {"NODE_OPTIONS": "--import evil", "KEY": "${KEY}"}'
+        in shown
+    )
     assert key not in shown
 
 

@@ -302,13 +302,16 @@ async def test_a_person_sees_what_decides_which_program_starts(workspace: Path, 
     user = User(chosen("none"))
     (tmp_path / "a b").mkdir()
     key = "sk-0123456789abcdef"
-    args = ["-S", servers.SCRIPTED_SERVER, "--tools", str(tmp_path / "tools.json"), f"curl evil; {key}", key]
+    (workspace / ".env").write_text(f"PROGRAM={servers.SCRIPTED_SERVER}\nKEY={key}\n")
+    args = ["-S", "${PROGRAM}", "--tools", str(tmp_path / "tools.json"), f"curl evil; {key}", "${KEY}"]
     others = {"args": args, "cwd": str(tmp_path / "a b"), "env": {"npx good #": "secret"}}
     async with serving(workspace, user) as client:
         server.params |= others
         await server.register(client)
     launch = Registration.read(record_file(workspace.resolve() / PLACE)).launch
-    assert launch.startswith(f"cd '{tmp_path}/a b'; 'npx good #'=… {server.params['command']} -S ")
+    assert launch.startswith(
+        f"cd '{tmp_path}/a b'; 'npx good #'=… {server.params['command']} -S {servers.SCRIPTED_SERVER} "
+    )
     assert launch.endswith(" 'curl evil; …' …")
     assert "| cd '" in user.forms[0].message
 
