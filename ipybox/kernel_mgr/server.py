@@ -90,7 +90,6 @@ class KernelGateway(Gateway):
         self._process: GatewayProcess | None = None
         #: Held while the gateway stops: a start that is cancelled repeatedly leaves `stop` running in its own task.
         self._stopping = asyncio.Lock()
-        self._started = False
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
 
@@ -115,28 +114,6 @@ class KernelGateway(Gateway):
             raise GatewayError("the kernel gateway is not running")
         return Endpoint("kernel-gateway", token=self.token, dial=self._process.link.connect)
 
-    @property
-    def spawned(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] - nobody sets it
-        """Whether `spawn` has started the process that `start` waits for."""
-        return self._process is not None and not self._started
-
-    async def spawn(self) -> None:
-        """Starts the gateway process, whose answer `start` awaits, unless there is a port: `start` creates its token.
-
-        Raises:
-            RuntimeError: If the process exists.
-            OSError, SandboxError: If the process can't be started.
-        """
-        if self._process is not None:
-            raise RuntimeError("the kernel gateway is already running")
-        if self.port is not None:
-            return
-        try:
-            await self._spawn()
-        except BaseException:
-            await asyncio.shield(self.stop())
-            raise
-
     async def start(self) -> None:
         """Starts the gateway process and returns when it answers requests.
 
@@ -146,20 +123,18 @@ class KernelGateway(Gateway):
             GatewayError: If the process ends or does not answer; the message contains its last lines of stderr.
             SandboxError: If a requirement of the sandbox is missing, or it can't start. No code ran.
         """
-        if self._started:
+        if self._process is not None:
             raise RuntimeError("the kernel gateway is already running")
         listener = listen(self.host, self.port) if self.port is not None else None
         try:
             if listener is not None:
                 self._publish(listener)
-            if not self.spawned:
-                await self._spawn()
+            await self._spawn()
             await self._wait_until_ready()
             if self._config.limits.any:
                 self._watch = self._monitor()
             if listener is not None:
                 self._acceptor = Acceptor(listener, self._hand_over, name="ipybox-port")
-            self._started = True
         except BaseException:
             if listener is not None:
                 listener.close()
@@ -177,7 +152,6 @@ class KernelGateway(Gateway):
                 self._acceptor.join(ACCEPTOR_GRACE)
                 self._acceptor = None
             await self._end_process(timeout)
-            self._started = False
 
     def abandon(self) -> None:
         """Ends the gateway after its event loop was closed."""
