@@ -309,6 +309,18 @@ async def test_installed_packages_go_to_a_node_of_the_same_platform(ends: Ends, 
     assert [path.name for path in (ends.there / ".ipybox/packages").iterdir()] == ["neat"]
 
 
+async def test_after_another_installation_only_its_files_are_sent(ends: Ends, packed: list[list[str]]):
+    package, new = ends.here / ".ipybox/packages", ends.here / ".ipybox/packages.new"
+    put(package, {"tidy.py": "x"})
+    await ends.push.send()
+    put(new, {"neat.py": "y"})
+    os.link(package / "tidy.py", new / "tidy.py")
+    package.rename(ends.here / "old")
+    new.rename(package)
+    await ends.push.send()
+    assert packed == [[".ipybox/packages/tidy.py"], [".ipybox/packages/neat.py"]]
+
+
 async def test_files_and_directories_of_the_node_are_read(ends: Ends):
     put(ends.there, {"data/a.csv": "1", "data/b/c.csv": "2", "data/.env": "secret"})
     file = await ends.push.read("data/a.csv")

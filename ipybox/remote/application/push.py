@@ -46,7 +46,8 @@ SLOWEST: Final = 1 << 20
 
 _NOT_SENT = "Not sent to the node that runs code"
 
-#: Detects changes of a file: inode number, size, times, and whether its owner can execute it.
+#: Detects changes of a file: inode number, size, modification time, and whether its owner can execute it. Not the
+#: status time, which changes when an installation links the file into a new directory.
 _Status = tuple[int, ...]
 
 _Names = tuple[str, ...]
@@ -208,4 +209,4 @@ def _parts(paths: Sequence[str], found: dict[str, _Status]) -> Iterator[list[str
 
 def _status(status: os.stat_result) -> _Status:
     mode = bool(status.st_mode & stat.S_IXUSR)
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, mode
+    return status.st_ino, status.st_size, status.st_mtime_ns, mode
