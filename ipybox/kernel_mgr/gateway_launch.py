@@ -43,12 +43,6 @@ SANDBOX_DIRECTORIES = {
     "XDG_CACHE_HOME": "cache",
 }
 
-NO_PROC = (
-    "The sandbox is running as root without Landlock (Linux 5.19 or later), so programs that look themselves up in "
-    "/proc, such as psutil, ps and dask, fail, and joblib runs jobs one at a time. To avoid this, run ipybox as an "
-    "ordinary user."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayLaunch:
@@ -140,8 +134,6 @@ class GatewayConfig(GatewaySetup):
         prepare = partial(sandbox.kernel_command, one_namespace=one_namespace)
         command = await asyncio.to_thread(prepare, command, scratch.path, guest_dir)
         notices = [*sandbox.settings.notices, *sandbox.found.notices]
-        if os.geteuid() == 0 and not one_namespace and not sandbox.settings.weaker_nested_sandbox:
-            notices.append(NO_PROC)
         for notice in notices:
             logger.warning("%s", notice)
         return GatewayLaunch(
