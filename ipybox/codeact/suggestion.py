@@ -9,7 +9,6 @@ import keyword
 import re
 import symtable
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +17,7 @@ from pydantic import BaseModel
 from ipybox.codeact.library import MCPPARSE, MCPTOOLS, Library
 from ipybox.codeact.tool_info import ToolInfo, cut, mcp_cards
 
-#: Maximum characters of models, and of those returned for the agent to read.
-MAX_MODELS = 128 << 10
+#: Maximum characters of the models that are returned for the agent to read.
 SHOWN = 6000
 
 #: Types of JSON's values, and other names that fields refer to.
@@ -75,14 +73,14 @@ def suggest_parser(tool: str, *samples: Any, workspace: Path | str = ".") -> str
     found = _tool(library, tool)
     if not samples:
         raise ValueError("no samples: pass what the tool's run() returned")
-    decoded = samples_of(samples)
+    values, expression = samples_of(samples)
     taken = symtable.symtable(found.module.text, found.module.path, "exec").get_identifiers()
-    models = infer_models(decoded.values, taken)
+    models = infer_models(values, taken)
     root = library.workspace.root
     parser = root / f"{found.name.path(MCPPARSE)}.py"
     parser.parent.mkdir(parents=True, exist_ok=True)
     # The parser is written first: it has no effect until the tool's module is extended.
-    parser.write_text(_parser(found, decoded), encoding="utf-8")
+    parser.write_text(_parser(found, expression), encoding="utf-8")
     names = {"server": found.name.category, "tool": found.name.tool, "parse": MCPPARSE}
     with (root / found.module.path).open("a", encoding="utf-8") as module:
         module.write(_APPENDED.format(models=models, **names))
@@ -105,7 +103,6 @@ class _Models:
 
     def __init__(self, taken: Collection[str]):
         self._names = {*taken, *_USED, "BaseModel", "ParseResult"}
-        self._room = MAX_MODELS
         self.sources: dict[str, str] = {}
 
     def add(self, name: str, objects: Sequence[dict[str, Any]]) -> str:
@@ -124,9 +121,6 @@ class _Models:
             else:
                 default = "" if field == key else f" = Field({alias})"
             lines.append(f"    {field}: {kind}{default}")
-            self._room -= len(lines[-1])
-            if self._room < 0:
-                raise ValueError(f"the models exceed the limit of {MAX_MODELS:,} characters: trim the samples")
         self.sources[name] = "\n".join(lines if values else [*lines, "    pass"])
         return name
 
@@ -171,70 +165,58 @@ def _tool(library: Library, name: str) -> ToolInfo:
     return found
 
 
-def _parser(tool: ToolInfo, samples: "Samples") -> str:
+def _parser(tool: ToolInfo, expression: str) -> str:
     returned = ast.unparse(tool.run.returns) if tool.run.returns else "str"
+    module = re.search(r"\b(json|ast)\.\w+\(", expression)
     return _PARSER.format(
-        imported=f"import {samples.module}\n\n" if samples.module else "",
+        imported=f"import {module[1]}\n\n" if module else "",
         tools=MCPTOOLS,
         server=tool.name.category,
         tool=tool.name.tool,
         names="ParseResult" if returned == "str" else f"ParseResult, {returned}",
         returned=returned,
-        expression=samples.expression,
+        expression=expression,
     )
 
 
-#: Field names that wrap a result that isn't an object, because a model needs an object.
-ITEMS, VALUE = "items", "value"
+def samples_of(results: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
+    """Returns JSON objects from one tool's results, and the Python expression that converts `result` to such an object.
 
-
-@dataclass(frozen=True)
-class Samples:
-    """JSON objects from results, and the Python expression that converts `result` to such an object."""
-
-    values: list[dict[str, Any]]
-    expression: str
-    #: The standard library module that the expression needs, or None.
-    module: str | None
-
-
-def samples_of(results: Sequence[Any]) -> Samples:
-    """Returns samples from one tool's results; raises a ValueError if one can't be decoded, or their kinds differ."""
+    A model needs an object, so a list or another value becomes a field of one. Raises a ValueError if a result can't be
+    decoded, or their kinds differ.
+    """
     decoded = [_decoded(result) for result in results]
-    ways = {(expression, module, _name(value)) for value, expression, module in decoded}
+    ways = {(expression, _wrapper(value)) for value, expression in decoded}
     if len(ways) > 1:
         raise ValueError("the samples differ in kind: pass results of successful calls to one tool")
-    ((expression, module, name),) = ways
-    values = [value if name is None else {name: value} for value, _, _ in decoded]
-    return Samples(values, expression if name is None else f"{{{name!r}: {expression}}}", module)
+    ((expression, name),) = ways
+    values = [value if name is None else {name: value} for value, _ in decoded]
+    return values, expression if name is None else f"{{{name!r}: {expression}}}"
 
 
-def _decoded(result: Any) -> tuple[Any, str, str | None]:
+def _wrapper(value: Any) -> str | None:
+    return None if isinstance(value, dict) else "items" if isinstance(value, list | tuple) else "value"
+
+
+def _decoded(result: Any) -> tuple[Any, str]:
     if isinstance(result, str):
         return _decoded_text(result, "result")
     if not isinstance(result, BaseModel):
-        return result, "json.loads(result)", "json"  # the caller has decoded it
+        return result, "json.loads(result)"  # the caller has decoded it
     match list(type(result).model_fields):
         case [only] if isinstance(text := getattr(result, only), str):
             return _decoded_text(text, f"result.{only}")
         case _:
-            return result.model_dump(mode="json", by_alias=True), 'result.model_dump(mode="json", by_alias=True)', None
+            return result.model_dump(mode="json", by_alias=True), 'result.model_dump(mode="json", by_alias=True)'
 
 
-def _decoded_text(text: str, expression: str) -> tuple[Any, str, str]:
-    try:
-        return json.loads(text), f"json.loads({expression})", "json"
-    except (ValueError, RecursionError):
-        pass
-    try:
-        value = ast.literal_eval(text)
-        json.dumps(value, allow_nan=False)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        reason = "neither JSON nor a Python literal that JSON can represent: write the parser by hand"
-        raise ValueError(f"the sample is {reason}: {text[:100]!r}") from None
-    return value, f"ast.literal_eval({expression})", "ast"
-
-
-def _name(value: Any) -> str | None:
-    """Returns the field name that wraps a value, or None for an object."""
-    return None if isinstance(value, dict) else ITEMS if isinstance(value, list | tuple) else VALUE
+def _decoded_text(text: str, expression: str) -> tuple[Any, str]:
+    for module, decode in (("json.loads", json.loads), ("ast.literal_eval", ast.literal_eval)):
+        try:
+            value: Any = decode(text)
+            json.dumps(value, allow_nan=False)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return value, f"{module}({expression})"
+    reason = "neither JSON nor a Python literal that JSON can represent: write the parser by hand"
+    raise ValueError(f"the sample is {reason}: {text[:100]!r}")

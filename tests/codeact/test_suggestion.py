@@ -26,27 +26,24 @@ class Structured(BaseModel):
 
 
 @pytest.mark.parametrize(
-    ("results", "values", "expression", "module"),
+    ("results", "values", "expression"),
     [
-        (['{"a": 1}', '{"a": 2}'], [{"a": 1}, {"a": 2}], "json.loads(result)", "json"),
-        (["{'a': None}"], [{"a": None}], "ast.literal_eval(result)", "ast"),
-        (["[1, 2]"], [{"items": [1, 2]}], "{'items': json.loads(result)}", "json"),
-        (["3"], [{"value": 3}], "{'value': json.loads(result)}", "json"),
-        ([{"a": 1}], [{"a": 1}], "json.loads(result)", "json"),
-        ([Wrapped(result='{"a": 1}')], [{"a": 1}], "json.loads(result.result)", "json"),
-        ([Wrapped(result="[{'a': 1}]")], [{"items": [{"a": 1}]}], "{'items': ast.literal_eval(result.result)}", "ast"),
+        (['{"a": 1}', '{"a": 2}'], [{"a": 1}, {"a": 2}], "json.loads(result)"),
+        (["{'a': None}"], [{"a": None}], "ast.literal_eval(result)"),
+        (["[1, 2]"], [{"items": [1, 2]}], "{'items': json.loads(result)}"),
+        (["3"], [{"value": 3}], "{'value': json.loads(result)}"),
+        ([{"a": 1}], [{"a": 1}], "json.loads(result)"),
+        ([Wrapped(result='{"a": 1}')], [{"a": 1}], "json.loads(result.result)"),
+        ([Wrapped(result="[{'a': 1}]")], [{"items": [{"a": 1}]}], "{'items': ast.literal_eval(result.result)}"),
         (
             [Structured(count=1, names=["a"])],
             [{"count": 1, "names": ["a"]}],
             'result.model_dump(mode="json", by_alias=True)',
-            None,
         ),
     ],
 )
-def test_results_become_samples(results: list[object], values: list[object], expression: str, module: str | None):
-    samples = samples_of(results)
-
-    assert (samples.values, samples.expression, samples.module) == (values, expression, module)
+def test_results_become_samples(results: list[object], values: list[object], expression: str):
+    assert samples_of(results) == (values, expression)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +100,8 @@ def test_models_have_the_types_of_all_samples_under_names_that_are_free():
         (json.loads('{"a": ' * 600 + "1" + "}" * 600), ValueError, "nested too deeply"),
         ({"a": float("nan")}, ValueError, "not JSON compliant"),
         ({"a": b"bytes"}, TypeError, "bytes is not JSON serializable"),
-        ({f"{letter}{number}": 1 for number in range(6000) for letter in "ab"}, ValueError, "the limit of 131,072"),
     ],
-    ids=["deep", "no_number", "bytes", "large"],
+    ids=["deep", "no_number", "bytes"],
 )
 def test_what_no_models_can_be_inferred_from_is_an_error(sample: object, error: type[Exception], reason: str):
     with pytest.raises(error, match=reason):
