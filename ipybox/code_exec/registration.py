@@ -111,9 +111,10 @@ async def generate_mcp_sources(
             "secrets": imported.of(name, server_params),
             "on_progress": on_progress,
         }
-        # A repository could have written the file.
-        started = parse_params(fill_in(server_params, env_file_placeholders(places.workspace)))
-        launch = _launch(started, [*literal_secrets(started)])
+        launch = _launch(server, secrets)
+        if placeholders(server_params):  # a repository could have written their values
+            started = parse_params(fill_in(server_params, env_file_placeholders(places.workspace)))
+            launch = _launch(started, [*literal_secrets(started)])
         modules = await _generate(place, server_params, connect_timeout, options, launch)
         if imported.directory.exists():
             imported.keep_only(name, server_params)
@@ -179,7 +180,7 @@ def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) ->
         text += "?…" if "?" in server.url else ""
     else:
         directory = f"cd {shlex.quote(server.cwd)}; " if server.cwd else ""
-        variables = "".join(f"{shlex.quote(name)}=… " for name in server.env)
+        variables = "".join(map("{}=… ".format, map(shlex.quote, server.env)))
         text = f"{directory}{variables}{shlex.join([server.command, *server.args])}"
     for secret in secrets:
         if not may_be_command(secret.value):

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ipybox.kernel_mgr.display_forms import (
-    BASE64_TYPES,
     FILE_TYPES,
-    IMAGE_TYPES,
     files_of,
     has_broken_image,
     image_of,
@@ -34,9 +32,6 @@ MAX_IMAGE_DATA = 64 << 20
 
 #: Images are decoded in pieces of this many characters, so that none blocks the event loop. A multiple of 4.
 IMAGE_PIECE = 1 << 22
-
-#: The forms of displays that become files.
-_SAVED_TYPES = {**IMAGE_TYPES, **FILE_TYPES, **BASE64_TYPES}.keys()
 
 
 class _Form(NamedTuple):
@@ -66,7 +61,9 @@ class DisplayDirectory:
         """Saves the displays of one cell and returns its output; notices report what was dropped or not saved."""
         outputs, notices = collected.outputs(), collected.notices()
         for output in outputs:
-            if isinstance(output, Display) and _takes_long(output):
+            if isinstance(output, Display) and (
+                output.data.keys() - {"text/plain"} or len(output.data.get("text/plain", "")) > LARGE_BYTES
+            ):
                 saved = await asyncio.to_thread(self.save_displays, outputs)
                 return replace(saved, notices=[*notices, *saved.notices])
         return ExecutionResult(text_of_all(outputs), [], notices=notices, outputs=tuple(outputs))  # the usual case
@@ -101,12 +98,6 @@ class DisplayDirectory:
                 f"cell is {MAX_FILES} such files and {MAX_FILE_CHARS >> 20} Mi characters in total.",
             )
         return replace(saved, text=text_of_all(shown), outputs=tuple(shown))
-
-
-def _takes_long(display: Display) -> bool:
-    """Returns whether a thread should save a display: it becomes a file, or its text is long."""
-    long = any(isinstance(form, str) and len(form) > LARGE_BYTES for form in display.data.values())
-    return long or not _SAVED_TYPES.isdisjoint(display.data)
 
 
 def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:

@@ -77,16 +77,12 @@ def plain(text: str, *, stream: bool = False) -> str:
     Other control characters become escapes, except a carriage return, and in a stream a backspace: progress bars rely
     on their effect in a terminal. A `!command` writes to a terminal, which ends lines with `\\r\\n`.
     """
-    pieces: list[str] = []
-    rest = ""
-    for start in range(0, len(text) - _PIECE, _PIECE):
-        piece, rest = split_unfinished(rest + text[start : start + _PIECE])
-        pieces.append(_plain(piece, stream=stream))
-    last = _plain(rest + text[len(pieces) * _PIECE :], stream=stream)
-    return "".join([*pieces, last]) if pieces else last
-
-
-def _plain(text: str, *, stream: bool) -> str:
+    if len(text) > _PIECE:
+        pieces, rest = list[str](), ""
+        for start in range(0, len(text), _PIECE):
+            piece, rest = split_unfinished(rest + text[start : start + _PIECE])
+            pieces.append(plain(piece, stream=stream))
+        return "".join([*pieces, plain(rest, stream=stream)])
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:  # much faster than a search for two characters

@@ -58,7 +58,7 @@ class MessageLimit:
     async def check(self, data: bytes) -> None:
         """Raises an `ExcessError` if a message is too costly to parse."""
         if self.listed is None:
-            if await exceeds_limit(data):
+            if len(data) > MAX_VALUES and await exceeds_limit(data):
                 raise ExcessError(f"{MAX_VALUES:,} values")
             return
         size = self.listed[0] + len(data)

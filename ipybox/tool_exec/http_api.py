@@ -174,7 +174,7 @@ async def read_body(request: web.BaseRequest, limit: int | None = None, *, what:
     except TimeoutError:
         reason = f"the request did not arrive within {BODY_TIMEOUT:g} s"
         raise _refused(HTTPStatus.REQUEST_TIMEOUT, reason) from None
-    if await exceeds_limit(body):
+    if len(body) > MAX_VALUES and await exceeds_limit(body):
         reason = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
         raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
     return body

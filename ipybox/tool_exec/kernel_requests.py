@@ -91,8 +91,11 @@ class KernelRequests:
         """
         size = request.content_length or 0
         large = size > LARGE_REQUEST_BYTES
-        budget = self._large_requests.setdefault(caller.recorder, ByteBudget(MAX_LARGE_BYTES))
-        async with budget.hold(min(size, MAX_REQUEST_BYTES)) if large else nullcontext():
+        held = nullcontext()
+        if large:
+            budget = self._large_requests.setdefault(caller.recorder, ByteBudget(MAX_LARGE_BYTES))
+            held = budget.hold(min(size, MAX_REQUEST_BYTES))
+        async with held:
             calls = await read_json(request)
             if not is_valid(calls):
                 raise DeniedError(HTTPStatus.BAD_REQUEST, "not a tool call: see ipybox.guest.tools.protocol")

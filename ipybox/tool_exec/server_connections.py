@@ -20,7 +20,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ipybox.support.errors import (
     IpyboxError,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 #: Seconds after which a server's tools are listed again to decide on a call: not every server announces changes.
 LISTED_FOR = 60.0
-
-Result = TypeVar("Result")
 
 
 class ServerConnections:
@@ -73,38 +71,31 @@ class ServerConnections:
             MissingVariableError: If a placeholder in the parameters has no value.
             ValueError: If the parameters are malformed.
         """
-        listed: Mapping[str, str | None] | None = None
-
-        async def call(session: _ServerConnection) -> "ToolResult":
-            nonlocal listed
-            if listed is not None and (await session.definitions()).get(tool_name) != listed.get(tool_name):
-                raise ToolRunnerError(f"MCP server {server_name!r} changed {tool_name!r} meanwhile: repeat the call")
-            listed = session.listed
+        session = self._current(server_name, server_params)
+        listed = session.listed
+        try:
             return await session.call(tool_name, tool_args)
-
-        return await self._in_session(server_name, server_params, call)
+        except MCPSessionExpired:
+            session.expire()
+        session = self._current(server_name, server_params)
+        if listed is not None and (await session.definitions()).get(tool_name) != listed.get(tool_name):
+            raise ToolRunnerError(f"MCP server {server_name!r} changed {tool_name!r} meanwhile: repeat the call")
+        return await session.call(tool_name, tool_args)
 
     async def definition(self, call: "RunRequest") -> str | None:
         """Returns the hash of a call's tool, as `PinnedTool.digest`, by the server's latest list of its tools.
 
         Starts the server if needed. None if the server does not define the tool, or can't be asked.
         """
-        try:
-            listed = await self._in_session(call["server_name"], call["server_params"], _ServerConnection.definitions)
-        except (IpyboxError, ValueError, OSError):
-            return None  # the call itself reports it
-        return listed.get(call["tool_name"])
-
-    async def _in_session(
-        self, server_name: str, server_params: dict[str, Any], use: "Callable[[_ServerConnection], Awaitable[Result]]"
-    ) -> Result:
-        """Returns what `use` returns for the current session, or for a new one if the server has forgotten that."""
-        session = self._current(server_name, server_params)
-        try:
-            return await use(session)
-        except MCPSessionExpired:
-            session.expire()
-        return await use(self._current(server_name, server_params))
+        for _ in range(2):  # again in a new session if the server has forgotten the current one
+            session = self._current(call["server_name"], call["server_params"])
+            try:
+                return (await session.definitions()).get(call["tool_name"])
+            except MCPSessionExpired:
+                session.expire()
+            except (IpyboxError, ValueError, OSError):
+                break  # the call itself reports it
+        return None
 
     def _current(self, server_name: str, server_params: dict[str, Any]) -> "_ServerConnection":
         if self.closed:
