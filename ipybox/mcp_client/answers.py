@@ -8,7 +8,7 @@ fields such as icons are not checked. A tool that was called has run, so its res
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mcp import ClientSession
@@ -45,24 +45,33 @@ class ToolList(list[ToolSpec]):
 
     Attributes:
         remarks: What was omitted or ignored because it violates MCP, and which tools can't be called.
+
+    Args:
+        chosen: The tools' `ToolSpec.chosen`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: str = "") -> None:
         super().__init__()
         self.remarks: list[str] = []
-        self._by_name: dict[str, ToolSpec] = {}
+        self._chosen = chosen
+        self._places: dict[str, int] = {}
 
     def add(self, accepted: ListToolsResult) -> None:
-        """Adds the tools that `hidden_page` hid in a page, unless their names are already listed."""
+        """Adds the tools that `hidden_page` hid in a page, unless their names are already listed.
+
+        Of a tool that is listed twice, with differences, no hint counts.
+        """
         for tool, remark in cast("list[_Found]", (accepted.meta or {})[_HIDDEN]):
             if remark is not None:
                 self.remarks.append(remark)
             if tool is None:
                 continue
-            known = self._by_name.setdefault(tool.name, tool)
-            if known is tool:
+            tool = replace(tool, chosen=self._chosen) if self._chosen else tool
+            place = self._places.setdefault(tool.name, len(self))
+            if place == len(self):
                 self.append(tool)
-            elif known != tool:
+            elif self[place] != tool:
+                self[place] = replace(self[place], hints=UNDECLARED)
                 self.remarks.append(f"tool {tool.name!r} is listed twice: the second definition is ignored")
 
 

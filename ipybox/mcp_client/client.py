@@ -180,7 +180,7 @@ class MCPClient:
             self._tools_changed.set()
 
     async def _list_tools(self, client: Client, connection: ClientConnection) -> ToolList:
-        tools = ToolList()
+        tools = ToolList(connection.choice)
         cursor: str | None = None
         cursors: set[str] = set()
         connection.message_limit.listed = 0, 0

@@ -32,7 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
-from ipybox.audit.redaction import Redactor
+from ipybox.audit.redaction import Redactor, is_key
 from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.failures import STDERR_LINES, ServerStderr, failure_text, first_leaf, readable_line
 from ipybox.mcp_client.http_client import MCPHTTPClient, PostFailure
@@ -44,8 +44,9 @@ from ipybox.mcp_client.transport import stdio_transport
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
 from ipybox.support.child import MAX_LENGTH
 from ipybox.support.errors import MCPConnectionLost, MCPServerError, MCPSessionExpired, ToolRunnerError
-from ipybox.support.placeholders import substitute, variables
+from ipybox.support.placeholders import fill_in, substitute, variables
 from ipybox.support.printable import printable
+from ipybox.workspace.seal import secret_hash
 from ipybox.workspace.writable import WritablePlaces, interpreter
 
 if TYPE_CHECKING:
@@ -139,6 +140,13 @@ class ClientConnection:
         if placeholders := variables(self.server_params):
             self._values = {name: self.env[name] for name in placeholders if name in self.env}
             self.server = parse_params(substitute(self.server_params, self._values))
+
+    @cached_property
+    def choice(self) -> str:
+        """A hash of the program or address that placeholders choose, see `ToolSpec.chosen`; keys don't count."""
+        chosen = {key: self.server_params.get(key) for key in ("command", "args", "cwd", "url")}
+        values = {name: value for name, value in self._values.items() if not is_key(value)}
+        return secret_hash(fill_in(chosen, values)) if variables(chosen) else ""
 
     @cached_property
     def label(self) -> str:

@@ -157,6 +157,37 @@ async def test_each_call_of_a_batch_asks_once_its_tool_has_changed(workspace: Pa
         assert user.answers == []
 
 
+async def test_a_server_that_a_changed_variable_puts_in_the_place_of_an_accepted_one_asks(
+    workspace: Path, server: Server, tmp_path: Path
+):
+    other = tmp_path / "other.py"
+    other.write_bytes(Path(servers.SCRIPTED_SERVER).read_bytes())
+    variables = workspace / ".env"
+    variables.write_text(f"PROGRAM={servers.SCRIPTED_SERVER}\nKEY=sk-0123456789abcdef")
+    server.params["args"] = ["-S", "${PROGRAM}", *server.params["args"][2:], "${KEY}"]
+    user = User(chosen(THE_ONE))
+    async with serving(workspace, user) as client:
+        await server.register(client)
+        variables.write_text(f"PROGRAM={servers.SCRIPTED_SERVER}\nKEY=sk-another9012abcdef")
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        variables.write_text(f"PROGRAM={other}\nKEY=sk-0123456789abcdef")
+        await client.call_tool("reset", {})
+        user.answers += [DECLINE]
+        assert "call to scripted.echo was rejected" in await run(client, calling("echo", text="a"))
+        user.answers += [chosen(THE_ONE)]
+        assert "changed: echo, env, pid (read before you trust)" in await server.register(client)
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        assert user.answers == []
+
+
+async def test_hints_of_a_tool_that_is_listed_twice_with_differences_do_not_count(workspace: Path, server: Server):
+    user = User()
+    async with serving(workspace, user) as client:
+        listed = [{"name": "echo", "inputSchema": {"type": "object"}, "annotations": each} for each in (READS, {})]
+        Path(server.params["args"][-1]).write_text(json.dumps(listed))
+        assert "0 of 1 tools only read; 0 run without asking" in await server.register(client)
+
+
 @pytest.mark.parametrize("sessions", [True, False])
 async def test_a_changed_tool_of_a_remote_server_asks_although_nothing_announces_the_change(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, sessions: bool

@@ -52,7 +52,8 @@ def meaning_hash(tool: ToolSpec) -> str | None:
     """Returns a hash that is equal for definitions with the same meaning; None if a definition is nested too deeply."""
     try:
         schemas = map(_normalized, (tool.input_schema, tool.output_schema))
-        return _hash([tool.name, tool.description, *schemas, *tool.hints])
+        chosen = [tool.chosen] if tool.chosen else []
+        return _hash([tool.name, tool.description, *schemas, *tool.hints, *chosen])
     except RecursionError:
         return None
 
