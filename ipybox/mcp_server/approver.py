@@ -81,6 +81,8 @@ class _Client:
         self.turn = asyncio.Lock()
         #: Whether the client gave the latest answer itself.
         self.answers_itself = False
+        #: Whether the latest form ended without an answer, so that a person may answer it when they see the next one.
+        self.withdrawn = False
 
 
 @dataclass(eq=False)
@@ -217,10 +219,15 @@ class CellApprover:
                 has_choice = not self._client.answers_itself
                 form = await asyncio.to_thread(question.form, has_choice=has_choice, file=file)
                 async with asyncio.timeout(question.seconds):
-                    shown = clock()
-                    answer = await ask(form)
-                    self._client.answers_itself = clock() - shown < READING_TIME
-                    return answer
+                    while True:
+                        shown, withdrawn = clock(), self._client.withdrawn
+                        self._client.withdrawn = True
+                        answer = await ask(form)
+                        self._client.withdrawn = False
+                        at_once = clock() - shown < READING_TIME
+                        if not (at_once and withdrawn):
+                            self._client.answers_itself = at_once
+                            return answer
         except TimeoutError:
             self._tell(f"\nThe question about the tool {name_of(question.decisions[0].call)} has expired.\n")
             raise

@@ -23,6 +23,7 @@ from ipybox.mcp_server import approver as approver_module
 from ipybox.mcp_server.approver import CellApprover, ElicitationApprover
 from ipybox.tool_exec.approval.client import ApprovalRequest
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
+from ipybox.tool_exec.approval.request import NoDecision
 from ipybox.workspace.trust import TrustStore
 from tests import servers
 from tests.conftest import Mode, both_modes
@@ -411,6 +412,28 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
     assert [form.message for form in forms] == [message] * 3
     assert [choices(form) for form in forms] == [[ONCE, CELL]] * 3
     assert decided == ["the user declined it"] * 3, "that was not offered"
+
+
+async def test_an_answer_to_a_form_that_another_one_has_just_replaced_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(approver_module, "READING_TIME", 0.2)
+    forms: list[str] = []
+    shown = asyncio.Event()
+
+    async def ask(form: ElicitRequestFormParams) -> ElicitResult:
+        forms.append(form.message)
+        shown.set()
+        await asyncio.sleep((WAIT, 0, 0.3)[len(forms) - 1])
+        return (accept(), accept(), ElicitResult(action="decline"))[len(forms) - 1]
+
+    decide = ElicitationApprover(ApprovalPolicy()).cell(ask).decide
+    harmless, other = (ApprovalRequest("s", tool, {}, None) for tool in ("harmless", "other"))
+    first = asyncio.create_task(decide(harmless))
+    await shown.wait()
+    harmless.settle("cancelled", NoDecision(False, "nobody", "the call has ended"))
+    await first
+    await decide(other)
+    assert (await other.decided()) == ApprovalDecision(False, "user", "the user declined it")
+    assert [form.partition("\n")[0] for form in forms] == ["Code calls s.harmless", *["Code calls s.other"] * 2]
 
 
 async def test_the_rest_of_a_cell_is_allowed_for_the_same_rule_although_answers_move_lines(tmp_path: Path):
