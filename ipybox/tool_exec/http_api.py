@@ -21,7 +21,8 @@ from aiohttp import web
 
 from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES, RunReply
 from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_limit, loads
-from ipybox.support.listen import NewConnections, is_local
+from ipybox.support.limited_server import LimitedServer
+from ipybox.support.listen import is_local
 from ipybox.support.sizes import format_bytes
 from ipybox.support.variables import MAX_INT_DIGITS
 from ipybox.tool_exec.dispatch import ToolCaller
@@ -54,7 +55,7 @@ class DeniedError(Exception):
         self.status = status
 
 
-class HTTPAPI(web.Server):
+class HTTPAPI(LimitedServer):
     """Answers requests from callers with tokens, and refuses web pages. It has no listening socket.
 
     Args:
@@ -65,27 +66,21 @@ class HTTPAPI(web.Server):
     def __init__(self, callers: Mapping[str, ToolCaller], handlers: Mapping[tuple[str, str], Handler]):
         super().__init__(
             self._answer,
-            access_log=None,
+            MAX_UNAUTHENTICATED,
+            AUTH_TIMEOUT,
             handler_cancellation=True,  # a disconnect cancels the call
             keepalive_timeout=KEEPALIVE,
             auto_decompress=False,
         )
         self._callers, self._handlers = callers, handlers
-        self._unauthenticated = NewConnections(lambda handler: handler.force_close())
         #: The tokens of the authenticated connections.
         self._authenticated: dict[Any, str] = {}
         self._refused = False
-
-    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """Limits the time until the first valid request; closes the oldest unauthenticated connection at the limit."""
-        super().connection_made(handler, transport)
-        self._unauthenticated.add(handler, MAX_UNAUTHENTICATED, AUTH_TIMEOUT)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         """Removes a connection."""
         super().connection_lost(handler, exc)
         self._authenticated.pop(handler, None)
-        self._unauthenticated.remove(handler)
 
     def _admit(self, connection: Any, token: str) -> bool:
         """Returns whether a connection is within its caller's limit, and counts it."""
@@ -97,7 +92,7 @@ class HTTPAPI(web.Server):
                 logger.warning("refused a connection of a kernel that has %d open; others are not logged", count)
                 self._refused = True
             return False
-        self._unauthenticated.remove(connection)
+        self.admit(connection)
         self._authenticated[connection] = token
         return True
 

@@ -24,6 +24,7 @@ from ipybox.kernel_mgr.attach.client_messages import encode_frame, models, reque
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
+from ipybox.support.limited_server import LimitedServer
 from ipybox.support.listen import is_local
 from ipybox.support.tasks import TaskSet, until_one_ends
 from ipybox.support.tokens import new_token
@@ -37,6 +38,10 @@ HEARTBEAT = 30.0
 
 #: Maximum bytes of a client's message.
 MAX_CLIENT_MESSAGE = 16 << 20
+
+#: Maximum connections without a valid request, and seconds until each is closed.
+MAX_UNAUTHENTICATED = 32
+AUTH_TIMEOUT = 10.0
 
 #: Seconds until requests are cancelled when the port is closed.
 SHUTDOWN_GRACE = 1.0
@@ -67,6 +72,7 @@ class KernelRelay:
         self._on_presence = on_presence
         self._clients: set[web.WebSocketResponse] = set()
         self._runner: web.ServerRunner | None = None
+        self._server: LimitedServer | None = None
         self._tasks = TaskSet()
         self._models = models(self.kernel_id, name)
         self.token = new_token()
@@ -98,10 +104,10 @@ class KernelRelay:
         Raises:
             OSError: If there is no free port.
         """
-        self._runner = web.ServerRunner(
-            web.Server(self._handle, access_log=None, handler_cancellation=True, auto_decompress=False),
-            shutdown_timeout=SHUTDOWN_GRACE,
+        server = self._server = LimitedServer(
+            self._handle, MAX_UNAUTHENTICATED, AUTH_TIMEOUT, handler_cancellation=True, auto_decompress=False
         )
+        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_GRACE)
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, HOST, 0).start()
@@ -135,6 +141,8 @@ class KernelRelay:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if (refused := _refusal(request, self.token)) is not None:
             return _error(*refused)
+        assert self._server is not None
+        self._server.admit(request.protocol)
         kernel, session = f"/api/kernels/{self.kernel_id}", f"/api/sessions/{self.kernel_id}"
         path = request.path
         # JupyterLab shuts down its kernels when it exits; if that fails, it never exits.

@@ -6,14 +6,14 @@ https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 import asyncio
 import secrets
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 from mcp.shared.auth import AuthorizationCodeResult
 
 from ipybox.mcp_client.oauth import SignInError
-from ipybox.support.listen import NewConnections
+from ipybox.support.limited_server import LimitedServer
 from ipybox.support.printable import printable
 
 #: Seconds in which a person must sign in.
@@ -26,22 +26,6 @@ _PATH = "/callback"
 # Maximum open connections, and seconds for each: any program on this machine can connect.
 _MAX_CONNECTIONS = 32
 _CONNECTION_TIMEOUT = 10.0
-
-
-class _Server(web.Server):
-    """Closes connections that are late, or too many."""
-
-    def __init__(self, handler: Any):
-        super().__init__(handler, access_log=None)
-        self._open = NewConnections(lambda connection: connection.force_close())
-
-    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        self._open.add(handler, _MAX_CONNECTIONS, _CONNECTION_TIMEOUT)
-
-    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
-        super().connection_lost(handler, exc)
-        self._open.remove(handler)
 
 
 class CallbackServer:
@@ -57,7 +41,8 @@ class CallbackServer:
         self._given = redirect_uri
         self._state = secrets.token_urlsafe()  # matches no request until `expect`
         self._answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
-        self._runner = web.ServerRunner(_Server(self._serve), shutdown_timeout=_PAGE_TIMEOUT)
+        server = LimitedServer(self._serve, _MAX_CONNECTIONS, _CONNECTION_TIMEOUT)
+        self._runner = web.ServerRunner(server, shutdown_timeout=_PAGE_TIMEOUT)
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
