@@ -184,7 +184,7 @@ class KernelChannels:
             work = acknowledge(websocket, received, expecting=lambda: bool(self._executions))
             acknowledging = asyncio.create_task(work)
         try:
-            while await self._dispatch(await websocket.receive()):
+            while await self._dispatch(await next_frame(websocket)):
                 received.set()
         finally:
             try:
@@ -209,15 +209,16 @@ class KernelChannels:
                     "connection: print less in one call, or write to a file"
                 )
             return False
-        if frame.type is not aiohttp.WSMsgType.BINARY:
-            return frame.type not in CLOSED
-        if len(frame.data) < MIN_FRAME_BYTES:
+        if frame.type in CLOSED:
+            return False
+        if frame.type is not aiohttp.WSMsgType.BINARY or len(frame.data) < MIN_FRAME_BYTES:
             self.death = "the kernel gateway sent a frame that can't be a message, so ipybox closed the connection"
             return False
         try:
             message = messages.decode(frame.data)
         except ValueError as exc:
             logger.debug("ignored an invalid message from the kernel gateway: %s", printable(str(exc)))
+            await asyncio.sleep(0)  # a read can contain thousands
             return True
         if message.is_large:
             await asyncio.to_thread(message.prepare)
@@ -238,6 +239,19 @@ class KernelChannels:
         elif message.parent_header.get("session", self._jupyter_session) == self._jupyter_session:
             self.on_unclaimed(message)
         return True
+
+
+async def next_frame(websocket: aiohttp.ClientWebSocketResponse) -> aiohttp.WSMessage:
+    """Returns the next frame that is neither a ping, which is answered, nor a pong.
+
+    Other tasks run in between: one read can contain a hundred thousand.
+    """
+    while (frame := await websocket.receive()).type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
+        if frame.type is aiohttp.WSMsgType.PING:
+            with suppress(aiohttp.ClientError, OSError):  # the connection is lost, as the next frame says
+                await websocket.pong(frame.data)
+        await asyncio.sleep(0)
+    return frame
 
 
 async def acknowledge(

@@ -111,7 +111,7 @@ class RemoteKernel:
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
 
     async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
-        """Returns a WebSocket with the kernel's channels, for a new Jupyter session.
+        """Returns a WebSocket with the kernel's channels, for a new Jupyter session; `next_frame` reads it.
 
         Raises:
             GatewayError, aiohttp.ClientError, OSError: If it can't be opened.
@@ -122,6 +122,7 @@ class RemoteKernel:
             params={"session_id": jupyter_session},
             protocols=(messages.SUBPROTOCOL,),
             heartbeat=self._heartbeat,
+            autoping=False,
             max_msg_size=MAX_MESSAGE_BYTES,
         )
 

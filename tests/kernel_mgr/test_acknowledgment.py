@@ -1,4 +1,4 @@
-"""A sender that waits for an acknowledgment gets data while more of its messages are expected."""
+"""A sender that waits for an acknowledgment gets data while more of its messages are expected; pings are answered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ipybox.kernel_mgr.kernel_channels import acknowledge
+from ipybox.kernel_mgr.kernel_channels import acknowledge, next_frame
 from tests.servers import WAIT
 
 
@@ -31,7 +31,7 @@ async def ends() -> AsyncIterator[tuple[aiohttp.ClientWebSocketResponse, web.Web
     await site.start()
     async with aiohttp.ClientSession() as session:
         host, port = runner.addresses[0][:2]
-        async with session.ws_connect(f"http://{host}:{port}/") as client:
+        async with session.ws_connect(f"http://{host}:{port}/", autoping=False) as client:
             try:
                 yield client, await opened
             finally:
@@ -59,3 +59,19 @@ async def test_a_pong_is_sent_only_while_more_is_expected(
         acknowledging.cancel()
         await client.send_str("last")
         assert (await server.receive()).type is aiohttp.WSMsgType.TEXT
+
+
+async def test_other_tasks_run_between_pings(ends: tuple[aiohttp.ClientWebSocketResponse, web.WebSocketResponse]):
+    client, server = ends
+    async with asyncio.timeout(WAIT):
+        for _ in range(1000):
+            await server.ping()
+        await server.send_bytes(b"last")
+        reading, turns = asyncio.create_task(next_frame(client)), 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+
+        assert reading.result().data == b"last"
+        assert turns >= 1000
+        assert (await server.receive()).type is aiohttp.WSMsgType.PONG

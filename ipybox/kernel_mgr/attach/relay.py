@@ -21,6 +21,7 @@ from aiohttp import web
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_messages import encode_frame, models, request_for_kernel, shown_content
+from ipybox.kernel_mgr.kernel_channels import CLOSED, next_frame
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
@@ -213,7 +214,7 @@ class KernelRelay:
                 raise
 
     async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
-        async for frame in kernel:
+        while (frame := await next_frame(kernel)).type not in CLOSED:
             if frame.type is aiohttp.WSMsgType.BINARY:
                 data = frame.data
                 large = len(data) > LARGE_BYTES
