@@ -90,9 +90,12 @@ class ExecutorConfig:
         kernel_gateway_port: Port on which the kernel gateway also listens; None for no port.
 
     Raises:
+        AuditError: If the audit log can't be written.
         PolicyError: If the policy can't be read or is invalid.
+        SandboxError: If the sandbox settings can't be read or are invalid.
         TypeError: If an option has the wrong type.
-        ValueError: If a function can't be a tool, an MCP server named `app` is registered in the working directory,
+        ValueError: If there are sandbox settings without `sandbox`, a limit is so low that no kernel can run, a
+            function can't be a tool, an MCP server named `app` is registered in the working directory,
             `require_shell_escape` is set without `approve_shell_cmds`, a timeout is not positive, `preload` names no
             module, or an option does not apply to kernels of an engine.
     """
@@ -171,9 +174,7 @@ class ExecutorConfig:
     @cached_property
     def images(self) -> Path:
         """The directory for displayed images."""
-        if self.images_dir is not None:
-            return Path(self.images_dir)
-        return self._directory / "images"
+        return self._directory / "images" if self.images_dir is None else Path(self.images_dir)
 
     @property
     def _directory(self) -> Path:

@@ -66,14 +66,8 @@ class CodeExecutor:
     An executor belongs to the event loop in which it was started: in another one, it raises `RuntimeError`. `Executor`
     works in any thread, with or without an event loop.
 
-    The parameters are the fields of `ExecutorConfig`, which documents them: `CodeExecutor(sandbox=True)`.
-
-    Raises:
-        AuditError: If the audit log can't be written.
-        PolicyError: If the policy can't be read or is invalid.
-        SandboxError: If the sandbox settings can't be read or are invalid.
-        ValueError: If there are sandbox settings without `sandbox`, a limit is so low that no kernel can run, or a
-            function in `tools` can't be a tool.
+    The parameters are the fields of `ExecutorConfig`, which documents them and their errors:
+    `CodeExecutor(sandbox=True)`.
     """
 
     @accepts_options(ExecutorConfig)

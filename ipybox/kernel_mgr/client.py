@@ -234,7 +234,7 @@ class KernelClient:
             outputs: Collects the output.
             inputs: What to set before the code runs. If that fails, a `VariableError` is raised, and no code runs.
         """
-        execution = Execution(code, outputs, inputs.fields() if inputs else {}, inputs.buffers() if inputs else ())
+        execution = Execution(code, outputs, inputs.fields if inputs else {}, inputs.buffers if inputs else ())
         self._late.begin_cell(execution.outputs)
         try:
             await self._execute(execution, deadline)

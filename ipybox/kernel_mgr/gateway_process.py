@@ -19,7 +19,6 @@ from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.child import StderrLines, end_group
 from ipybox.support.errors import GatewayError
 from ipybox.support.signals import signal_group
-from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ class GatewayProcess:
         self.link = Link()
         self._process: asyncio.subprocess.Process | None = None
         self._stderr = StderrLines(partial(logger.debug, "gateway: %s"), echo=log_to_stderr)
-        self._tasks = TaskSet()
         #: Cleans up when the process ends.
         self._cleaning: asyncio.Task[None] | None = None
 
@@ -70,7 +68,7 @@ class GatewayProcess:
                 start_new_session=True,
             )
         self.link.open(on_tool_connection)
-        self._cleaning = self._tasks.start(self._end_with_process(self._process))
+        self._cleaning = asyncio.create_task(self._end_with_process(self._process))
 
     async def wait_until_ready(self) -> None:
         """Waits until the gateway answers requests.
@@ -83,7 +81,7 @@ class GatewayProcess:
                 await self.link.settled.wait()
         if self.link.failure is not None:
             raise GatewayError(f"the kernel gateway can't be used: {self.link.failure}")
-        if self.link.ready.is_set() and not self.link.closed.is_set():
+        if self.link.settled.is_set() and not self.link.closed.is_set():
             return
         fate = "exited during startup" if self.link.closed.is_set() else f"did not respond within {START_TIMEOUT:g} s"
         await self._stderr.settled(timeout=1)
@@ -110,7 +108,6 @@ class GatewayProcess:
             if killed and self.launch.clean_up is not None:
                 with suppress(OSError):  # the workspace is gone
                     await asyncio.to_thread(self.launch.clean_up)
-        await self._tasks.cancel()
         await self._stderr.close()
         self.launch.scratch.remove()
 

@@ -55,12 +55,10 @@ class Link:
         self._refused = False
         #: Why this end closed the link by itself, if it did.
         self.failure: str | None = None
-        #: Set when the gateway answers requests.
-        self.ready = asyncio.Event()
+        #: Set when the gateway answers requests, or never will.
+        self.settled = asyncio.Event()
         #: Set when the gateway has closed its end, or this end was closed.
         self.closed = asyncio.Event()
-        #: Set when either of these is.
-        self.settled = asyncio.Event()
 
     def open(self, on_tool_connection: AcceptedSocket | None) -> None:
         """Starts reading from the gateway; passes each connection from a kernel to `on_tool_connection`.
@@ -144,8 +142,7 @@ class Link:
                 data, fds = b"", []
             for fd in fds:
                 self._accept_listener(fd, loop, expected=LISTENER in data)
-            if READY in data and not self.ready.is_set():
-                loop.call_soon_threadsafe(self.ready.set)
+            if READY in data and not self.settled.is_set():
                 loop.call_soon_threadsafe(self.settled.set)
             if not data:
                 loop.call_soon_threadsafe(self.close)

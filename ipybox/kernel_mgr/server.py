@@ -228,8 +228,7 @@ class KernelGateway(Gateway):
         from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
         assert self._process is not None
-        spare = self._config.spare_kernel
-        monitor = LimitMonitor(self._process.pid, self._config.limits, self._limit_exceeded, spare=spare)
+        monitor = LimitMonitor(self._process.pid, self._config.limits, self._limit_exceeded)
         monitor.start()
         return monitor
 

@@ -4,9 +4,8 @@ Imported on first use. `ipybox.guest.variables` is the kernel's half.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipybox.guest.protocol import ENCODING, ENVIRONMENT, INPUTS, VARIABLES
 from ipybox.kernel_mgr.messages import Message
@@ -19,21 +18,12 @@ from ipybox.support.variables import EncodedVariable, check_name, check_size, de
 MAX_ENVIRONMENT_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Variables in the user's namespace and environment variables, to set before one execution."""
+class Inputs(NamedTuple):
+    """What to set before one execution: environment variables, and the fields and buffers of the request."""
 
-    variables: list[EncodedVariable]
     environment: Mapping[str, str]
-
-    def fields(self) -> dict[str, Any]:
-        """Returns the fields of the request."""
-        entries = [{"name": variable.name, "encoding": variable.encoding} for variable in self.variables]
-        return {INPUTS: {VARIABLES: entries, ENVIRONMENT: dict(self.environment)}}
-
-    def buffers(self) -> list[bytes]:
-        """Returns the buffers of the request."""
-        return [variable.data for variable in self.variables]
+    fields: dict[str, Any]
+    buffers: list[bytes]
 
 
 def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) -> Inputs:
@@ -52,7 +42,9 @@ def encode_inputs(variables: Mapping[str, Any], environment: Mapping[str, str]) 
         raise ValueError(f"the environment variables are too large: {format_bytes(size)}; the limit is {limit}")
     encoded = [encode(name, value) for name, value in variables.items()]
     check_size(encoded)
-    return Inputs(encoded, environment)
+    entries = [{"name": variable.name, "encoding": variable.encoding} for variable in encoded]
+    fields = {INPUTS: {VARIABLES: entries, ENVIRONMENT: dict(environment)}}
+    return Inputs(environment, fields, [variable.data for variable in encoded])
 
 
 def value_in(reply: Message, name: str) -> Any:

@@ -46,19 +46,27 @@ def poll(
     return {owner: trees.pids(owner) for owner in trees.owners.values()}
 
 
+class Every:
+    """All kernels have run cells."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+EVERY = Every()
 SANDBOX = {ROOT: 0, 2: ROOT, 3: ROOT, GATEWAY: 2}
 
 
 def test_the_gateway_and_what_is_as_old_are_helpers_and_kernels_that_were_there_before_the_first_poll_are_not():
     processes = Processes({**SANDBOX, A: GATEWAY, 11: A, B: GATEWAY}, a=A, b=B)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == {"a": [A, 11], "b": [B]}
 
 
 def test_without_a_gateway_all_but_the_root_counts():
     processes = Processes(SANDBOX)
     del processes.commands[GATEWAY]
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == {UNATTRIBUTED: [2, 3, GATEWAY]}
 
 
@@ -67,13 +75,13 @@ def test_a_process_with_the_command_line_of_the_gateway_is_no_helper():
     processes = Processes({ROOT: 0, 30: ROOT, 2: ROOT, GATEWAY: 2, 31: 30, A: GATEWAY}, a=A)
     processes.commands[30] = GATEWAY_COMMAND
     processes.rename(31, "b")
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == {UNATTRIBUTED: [30, 31], "a": [A]}
 
 
 def test_processes_belong_to_the_kernel_that_they_were_first_seen_below():
     processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY, 11: A, 12: 11, 21: B}, a=A, b=B)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == {"a": [A, 11, 12], "b": [B, 21]}
 
     # 11 has ended, and its child is the sandbox's now; 13 was never seen below its kernel.
@@ -85,7 +93,7 @@ def test_processes_belong_to_the_kernel_that_they_were_first_seen_below():
 
 def test_a_kernel_is_found_once_it_has_its_command_line():
     processes = Processes({**SANDBOX, A: GATEWAY})
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == {UNATTRIBUTED: [A]}
     processes.rename(A, "a")
     assert poll(trees, processes) == {"a": [A]}
@@ -93,7 +101,7 @@ def test_a_kernel_is_found_once_it_has_its_command_line():
 
 def test_a_kernel_stays_the_same_whatever_it_calls_itself():
     processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     poll(trees, processes)
     processes.rename(A, "b")
     processes.commands[B] = GATEWAY_COMMAND
@@ -103,7 +111,7 @@ def test_a_kernel_stays_the_same_whatever_it_calls_itself():
 @pytest.mark.parametrize("parent", [A, 2, GATEWAY], ids=["in_its_kernel", "left_its_kernel", "adopted_by_the_gateway"])
 def test_a_process_that_calls_itself_another_kernel_is_not_that_kernel(parent: int):
     processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     poll(trees, processes)
     processes.rename(30, "b")
     owners = poll(trees, processes, {**SANDBOX, A: GATEWAY, 30: parent, B: GATEWAY})
@@ -112,7 +120,7 @@ def test_a_process_that_calls_itself_another_kernel_is_not_that_kernel(parent: i
 
 def test_a_kernel_that_its_gateway_restarts_keeps_its_id():
     processes = Processes({**SANDBOX, A: GATEWAY, 11: A}, a=A)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     poll(trees, processes)
     processes.rename(40, "a")
     assert poll(trees, processes, {**SANDBOX, 11: 2, 40: GATEWAY}) == {"a": [11, 40]}
@@ -121,7 +129,7 @@ def test_a_kernel_that_its_gateway_restarts_keeps_its_id():
 @pytest.mark.parametrize("pid", [3, 21], ids=["helper", "daemon"])
 def test_a_process_with_the_id_of_one_that_ended_is_not_that_one(pid: int):
     processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY, 21: B}, a=A, b=B)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     poll(trees, processes)
     processes.started[pid] = 100.0
     sandbox = {helper: parent for helper, parent in SANDBOX.items() if helper != pid}
@@ -132,7 +140,7 @@ def test_a_process_with_the_id_of_one_that_ended_is_not_that_one(pid: int):
 def test_the_template_and_what_it_forks_are_helpers_until_the_gateway_adopts_it():
     processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 7: TEMPLATE, 30: 7}, a=A)
     processes.commands |= dict.fromkeys((TEMPLATE, 7, 30), TEMPLATE_COMMAND)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == {"a": [A]}
 
     adopted = {**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 30: GATEWAY}
@@ -145,21 +153,21 @@ def test_the_template_and_what_it_forks_are_helpers_until_the_gateway_adopts_it(
 def test_a_process_that_calls_itself_the_template_is_not_it(parent: int):
     processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 30: parent}, a=A)
     processes.commands |= dict.fromkeys((TEMPLATE, 30), TEMPLATE_COMMAND)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     assert poll(trees, processes) == ({"a": [A, 30]} if parent == A else {"a": [A], UNATTRIBUTED: [30]})
 
 
 def test_a_template_that_was_started_again_counts_because_it_could_be_any_process():
     processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY}, a=A)
     processes.commands |= dict.fromkeys((TEMPLATE, 40), TEMPLATE_COMMAND)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     poll(trees, processes)
     assert poll(trees, processes, {**SANDBOX, A: GATEWAY, 40: GATEWAY}) == {"a": [A], UNATTRIBUTED: [40]}
 
 
 def test_a_kernel_that_calls_itself_the_template_stays_a_kernel_also_where_there_is_no_template():
     processes = Processes({**SANDBOX, A: GATEWAY, B: GATEWAY}, a=A, b=B)
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     poll(trees, processes)
     processes.commands[A] = processes.commands[30] = TEMPLATE_COMMAND
     owners = poll(trees, processes, {**SANDBOX, A: GATEWAY, B: GATEWAY, 30: GATEWAY})
@@ -190,7 +198,7 @@ def test_memory_of_kernels_and_the_growth_of_helpers_count_but_not_the_template(
     processes = Processes({**SANDBOX, TEMPLATE: GATEWAY, A: GATEWAY, 11: A, 30: 2}, a=A)
     processes.commands[TEMPLATE] = TEMPLATE_COMMAND
     processes.memory = {GATEWAY: 100}
-    trees = KernelProcesses(processes)
+    trees = KernelProcesses(processes, EVERY)
     processes.memory = {GATEWAY: 170, 2: 0, TEMPLATE: 1000, A: 7, 11: 5, 30: 3}
     processes.outside = 20
     trees.poll()

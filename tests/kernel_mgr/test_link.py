@@ -32,10 +32,10 @@ class Guest:
 
     async def everything_is_received(self) -> None:
         """Returns when the host has taken all that was sent before."""
-        self.link.ready.clear()
+        self.link.settled.clear()
         await self.send(READY)
         async with asyncio.timeout(WAIT):
-            await self.link.ready.wait()
+            await self.link.settled.wait()
 
     async def next_connection(self) -> socket.socket:
         async with asyncio.timeout(WAIT):
@@ -110,7 +110,7 @@ def open_descriptors() -> int:
 
 
 async def test_the_guest_says_when_it_is_ready(guest: Guest):
-    assert not guest.link.ready.is_set()
+    assert not guest.link.settled.is_set()
     await guest.everything_is_received()
     assert not guest.link.closed.is_set()
 
@@ -243,7 +243,7 @@ async def test_a_listener_is_closed_where_none_is_wanted(listener: socket.socket
         before = open_descriptors()
         socket.send_fds(end, [LISTENER, READY], [listener.fileno()])
         async with asyncio.timeout(WAIT):
-            await link.ready.wait()
+            await link.settled.wait()
 
         assert open_descriptors() == before
         link.close()
@@ -263,7 +263,7 @@ async def test_floods_of_descriptors_are_closed(guest: Guest, tmp_path: Path):
 async def test_garbage_does_not_disturb_the_link(guest: Guest, listener: socket.socket):
     garbage = bytes(byte for byte in range(256) if bytes([byte]) not in (LISTENER, READY)) * 8192
     await asyncio.to_thread(guest.end.sendall, garbage)
-    assert not guest.link.ready.is_set()
+    assert not guest.link.settled.is_set()
     await guest.everything_is_received()
     await guest.send(LISTENER, listener)
     with socket.create_connection(listener.getsockname()), await guest.next_connection():

@@ -40,10 +40,10 @@ class KernelProcesses:
 
     Args:
         tree: The processes below the gateway, or below the sandbox around it. The gateway must be running.
-        used: The ids of the kernels that ran cells; None if the gateway keeps no spare kernel.
+        used: The ids of the kernels that ran cells. One of the others may be a spare kernel.
     """
 
-    def __init__(self, tree: LinuxTree | PortableTree, used: Container[str] | None = None):
+    def __init__(self, tree: LinuxTree | PortableTree, used: Container[str] = ()):
         self._tree = tree
         self._used = used
         self._processes, self._outside_before = tree.snapshot()
@@ -93,7 +93,7 @@ class KernelProcesses:
         self.bound += self.grown
         self.owners = self._known.copy()
         for kernel, pid in self._kernels.items():
-            if self._used is not None and templates and kernel not in self._used and sizes[kernel] == 1:
+            if templates and kernel not in self._used and sizes[kernel] == 1:
                 memory = self._processes[pid].memory
                 if memory <= max(templates.values()) + SPARE_MEMORY:
                     del self.owners[pid]

@@ -67,24 +67,16 @@ class LimitMonitor:
         limits: The resource limits.
         on_exceeded: Called in the event loop, with a message and the ids of the kernels to be killed, excluding unused
             kernels; the id is `UNATTRIBUTED` for processes that left their kernel unseen.
-        spare: Whether the gateway keeps a spare kernel.
     """
 
-    def __init__(
-        self,
-        pid: int,
-        limits: ResourceLimits,
-        on_exceeded: Callable[[str, Collection[str]], object],
-        *,
-        spare: bool = False,
-    ):
+    def __init__(self, pid: int, limits: ResourceLimits, on_exceeded: Callable[[str, Collection[str]], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._on_exceeded = on_exceeded
         #: The kernels that have run a cell.
         self._used: set[str] = set()
         self._tree = process_tree(pid)
-        self._kernels = KernelProcesses(self._tree, self._used if spare else None)
+        self._kernels = KernelProcesses(self._tree, self._used)
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None

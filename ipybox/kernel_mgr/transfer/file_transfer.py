@@ -11,7 +11,7 @@ from os.path import abspath
 from pathlib import Path
 from typing import Literal
 
-from ipybox.kernel_mgr.transfer.files import MAX_BYTES, Item, Refused, Transfer, open_item, walk, write_tree
+from ipybox.kernel_mgr.transfer.files import Item, Refused, Transfer, open_item, walk, write_tree
 from ipybox.kernel_mgr.transfer.paths import AllowedDirectories, AllowedPath, TransferRules, trusted_path
 from ipybox.kernel_mgr.transfer.tar import pack, unpack
 from ipybox.sandbox.settings import SandboxSettings
@@ -92,7 +92,6 @@ class FileTransfer:
         directory: The workspace, the base of relative paths.
         allowed: The allowed directories, relative to it or absolute.
         settings: Returns the sandbox settings; None without a sandbox.
-        max_bytes: Maximum bytes of one transfer.
 
     Raises:
         ValueError: If an allowed directory is not a directory, or can't be allowed.
@@ -104,11 +103,9 @@ class FileTransfer:
         allowed: Sequence[str | Path] = (".",),
         *,
         settings: Callable[[], SandboxSettings | None] = lambda: None,
-        max_bytes: int = MAX_BYTES,
     ):
         self._places = AllowedDirectories(directory, allowed)
         self._settings = settings
-        self.max_bytes = max_bytes
         self._uploads = uploads_to(self._places.workspace)
 
     @_readable_os_errors()
@@ -166,7 +163,7 @@ class FileTransfer:
 
     @_readable_os_errors()
     def _read(self, place: AllowedPath, refused: Refused) -> Download:
-        transfer = Transfer(self.max_bytes)
+        transfer = Transfer()
         with ExitStack() as stack:
             if place.names:
                 parent = stack.enter_context(place.parent.open())
@@ -190,7 +187,7 @@ class FileTransfer:
         self, opening: AbstractContextManager[Directory], path: Path, content: Download, refused: Refused
     ) -> tuple[TransferReport, Collection[str]]:
         """Writes content into a directory; returns a report, and the names that were written in `path`."""
-        transfer = Transfer(self.max_bytes)
+        transfer = Transfer()
         if content.is_directory:
             items = unpack(content.data, transfer, refused)  # before anything is created
         else:

@@ -59,7 +59,7 @@ class Transfer:
     A ValueError says which limit would be exceeded.
     """
 
-    max_bytes: int = MAX_BYTES
+    max_bytes: int = field(default_factory=lambda: MAX_BYTES)
     max_items: int = field(default_factory=lambda: MAX_ITEMS)
     files: int = 0
     size: int = 0

@@ -53,8 +53,10 @@ def test_unreadable_file_is_left_out_of_a_directory(root: Path, monkeypatch: pyt
     assert transfer.omitted == ("closed (can't be read)",)
 
 
-def test_size_is_limited_and_the_error_says_to_what(root: Path):
-    workspace = FileTransfer(root, max_bytes=1000)
+def test_size_is_limited_and_the_error_says_to_what(
+    workspace: FileTransfer, root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
     reason = "at file: the limit per transfer is 1000 bytes"
 
     assert workspace.upload("file", bytes(1000)).size == 1000
@@ -81,10 +83,12 @@ def test_huge_file_is_refused_before_all_of_it_is_read(workspace: FileTransfer, 
         within(WAIT, lambda: workspace.download("huge"))
 
 
-def test_sizes_of_the_files_of_a_directory_add_up(root: Path, tmp_path: Path):
+def test_sizes_of_the_files_of_a_directory_add_up(
+    workspace: FileTransfer, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
     for name in ("a", "b"):
         (root / name).write_bytes(bytes(600))
-    workspace = FileTransfer(root, max_bytes=1000)
 
     with pytest.raises(ValueError, match="at b: the limit per transfer is 1000 bytes"):
         workspace.download(".")
