@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -197,17 +197,9 @@ class CellRunner:
         return await asyncio.to_thread(value_in, reply, name)
 
     async def stream(
-        self,
-        code: str,
-        timeout: float | None,
-        *,
-        chunks: bool,
-        variables: Mapping[str, Any] | None,
-        env: Mapping[str, str] | None,
-        batches: bool,
-        raise_errors: bool,
+        self, new: Callable[..., Awaitable[Cell]], *, chunks: bool, batches: bool, raise_errors: bool
     ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult]:
-        """Runs a cell; yields its requests, its output and its result, as `CodeExecutor.stream`."""
+        """Runs a cell that `new` (`new_cell`) makes; yields the same as `CodeExecutor.stream`."""
         self._kernel.check_running()
         events: BoundedQueue[ApprovalRequest | CodeExecutionResult | Stream | Display | Clear]
         events = BoundedQueue(MAX_WAITING_CHUNKS)
@@ -219,7 +211,7 @@ class CellRunner:
 
         approver = accepts_batches(offer) if batches else offer
         outputs = OutputCollector(events.put_or_drop if chunks else None)
-        cell = await new_cell(code, timeout, approver, variables, env, outputs)
+        cell = await new(approver=approver, outputs=outputs)
 
         async def run() -> None:
             events.put(await result_of(self.run(cell), raise_errors=raise_errors))

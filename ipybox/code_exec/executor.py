@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
@@ -15,7 +15,6 @@ from ipybox.code_exec.cell_runner import MAX_TOOL_TEXTS, STATE_LOST, CellRunner,
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.lifecycle import KernelLifecycle
 from ipybox.code_exec.option_checks import accepts_options
-from ipybox.code_exec.presence import Presence
 from ipybox.code_exec.result import CodeExecutionChunk, CodeExecutionResult, result_of
 from ipybox.code_exec.running_cell import RunningCell
 from ipybox.code_exec.shared_runtime import SharedRuntime
@@ -107,10 +106,6 @@ class CodeExecutor:
         self._runner = CellRunner(self._kernel, recorder, approvals, tool_texts)
         #: Executes a prepared cell, as `execute` and the MCP server do, and returns its result; raises as `execute`.
         self.run = self._runner.run
-
-    @cached_property
-    def _presence(self) -> Presence:
-        return Presence(self._kernel, self._recorder, confined=self._config.untrusted_root is not None)
 
     @property
     def name(self) -> str | None:
@@ -330,9 +325,8 @@ class CodeExecutor:
                 handle that.
             AuditError, ExecutionCancelledError, RuntimeError, TimeoutError, ValueError, VariableError: As `execute`.
         """
-        return self._runner.stream(
-            code, timeout, chunks=chunks, variables=variables, env=env, batches=batches, raise_errors=raise_errors
-        )
+        new = partial(new_cell, code, timeout, variables=variables, env=env)
+        return self._runner.stream(new, chunks=chunks, batches=batches, raise_errors=raise_errors)
 
     def attach(self, name: str = "default") -> AbstractAsyncContextManager["KernelRelay"]:
         """Lets a person use the kernel from JupyterLab or VS Code, until the end of the context.
@@ -349,7 +343,7 @@ class CodeExecutor:
             CodeExecutionError: If the kernel died and could not be restarted.
             OSError: If there is no free port.
         """
-        return self._presence.attached(name)
+        return self._kernel.attached(name)
 
     def notebook(self) -> "NotebookNode":
         """Returns the session so far as a Jupyter notebook: a cell for each execution that has ended.

@@ -8,8 +8,8 @@ import asyncio
 import enum
 import errno
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,13 @@ from ipybox.support.tasks import TaskSet
 from ipybox.tool_exec.dispatch import ToolCaller
 
 if TYPE_CHECKING:
+    from ipybox.kernel_mgr.attach.relay import KernelRelay
     from ipybox.kernel_mgr.client import KernelClient
 
 logger = logging.getLogger(__name__)
+
+CAME = "A person is connected to this kernel: variables may change between cells."
+LEFT = "The person connected to this kernel has disconnected: variables may have changed."
 
 
 class _State(enum.Enum):
@@ -61,6 +65,8 @@ class KernelLifecycle:
         self.exit = ""
         #: Notices for the next result, error or timeout.
         self.notices: list[str] = []
+        #: The number of relays with clients.
+        self._present = 0
 
     @property
     def running(self) -> bool:
@@ -153,6 +159,30 @@ class KernelLifecycle:
                 if self.client.alive and self.client.kernel_id == self.expected_kernel_id:
                     return self.client
         raise CodeExecutionError("the kernel died or was restarted: its variables are lost")
+
+    @asynccontextmanager
+    async def attached(self, name: str) -> "AsyncGenerator[KernelRelay]":
+        """See `CodeExecutor.attach`."""
+        from ipybox.kernel_mgr.attach.relay import KernelRelay
+
+        kernel = (await self.ensure_kernel()).remote_kernel
+        confined = self._config.untrusted_root is not None
+        relay = KernelRelay(kernel, name, confined=confined, on_presence=self._note_presence)
+        await self._tasks.undo(relay.start(), lambda _: relay.close())
+        try:
+            yield relay
+        finally:
+            await self._tasks.finish(relay.close())
+
+    def _note_presence(self, present: bool) -> None:
+        """Records that the first client of a relay has connected, or its last one has disconnected."""
+        self._present += 1 if present else -1
+        if self._present != int(present):  # another relay has clients
+            return
+        self._recorder.session("attach" if present else "detach")
+        # An agent that has not read the previous notice needs only the latest one.
+        self.notices[:] = [notice for notice in self.notices if notice not in (CAME, LEFT)]
+        self.notices.append(CAME if present else LEFT)
 
     async def _revive(self) -> None:
         async with self._lock:  # a reset in progress starts a kernel

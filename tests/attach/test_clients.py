@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ipybox.code_exec.presence import CAME
+from ipybox.code_exec.lifecycle import CAME
 from tests.cli.test_attach import Command, attached
 from tests.conftest import Mode
 from tests.mcp_server.test_server import client_of, output

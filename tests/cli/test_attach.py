@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.code_exec.presence import CAME, LEFT
+from ipybox.code_exec.lifecycle import CAME, LEFT
 from ipybox.mcp_server.attach_socket import bind_private, running_servers, socket_path
 from tests.code_exec.person import person_with
 from tests.conftest import Mode

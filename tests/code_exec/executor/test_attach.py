@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.code_exec.presence import CAME, LEFT
+from ipybox.code_exec.lifecycle import CAME, LEFT
 from ipybox.errors import ExecutionCancelledError
 from ipybox.kernel_mgr.attach.relay import KernelRelay
 from tests.code_exec.cells import begun, text
