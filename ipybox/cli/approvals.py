@@ -4,18 +4,18 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ipybox.cli.command import as_json, command
+from ipybox.cli.command import command
 from ipybox.cli.option import workspace_option
-from ipybox.cli.output import say, say_json, tell
-from ipybox.cli.parsing import Failure, Mistake
+from ipybox.cli.output import say, tell
+from ipybox.cli.parsing import Mistake
 from ipybox.cli.running import run
 from ipybox.mcp_server.attach_socket import answers, running_servers
 from ipybox.support.printable import printable
@@ -28,7 +28,6 @@ _SEARCH_INTERVAL = 1.0
 #: Seconds for a server to send a line, unless it is watched: a stopped server must not hide the others' calls.
 _RESPONSE_TIMEOUT = 10.0
 
-
 _HELP = """Without arguments, it lists the calls. `accept ID` and `decline ID [REASON]` decide; agents see the reason.
 
 With --watch, calls wait for you even if the client has no forms or closes them, as `claude -p` and editors do."""
@@ -36,22 +35,21 @@ _HOW = "enter `a ID` to accept a call, or `d ID REASON` to decline it"
 
 
 @command("approvals", _HELP, options=[workspace_option()])
-@as_json
 @click.option("--watch", is_flag=True, help="show calls as they arrive, until Ctrl-C")
 @click.option("--notify", metavar="CMD", help="watch, and run CMD with each call as JSON on its stdin")
-@click.argument("decision", required=False, type=click.Choice(["accept", "decline"]))
-@click.argument("call_id", metavar="ID", required=False)
-@click.argument("reason", nargs=-1)
-def approvals(workspace: Path, given: Mapping[str, Any], **options: Any) -> int:
+@click.argument("decision", nargs=-1, metavar="[accept|decline ID [REASON]]")
+def approvals(
+    workspace: Path, given: Mapping[str, Any], *, watch: bool, notify: str | None, decision: Sequence[str]
+) -> int:
     """Lists or watches calls, or decides on one; returns the exit status."""
     place = workspace if "workspace" in given else None
-    if options["decision"] is not None:
-        if options["call_id"] is None:
-            raise Mistake(f"{options['decision']} needs the ID of a call", "`ipybox approvals` lists them")
-        return run(_decide(place, options["decision"], options["call_id"], *options["reason"]))
-    if options["watch"] or options["notify"]:
-        return run(_Watch(place, options["notify"], as_json=options["as_json"]).run())
-    return run(_list(place, as_json=options["as_json"]))
+    match [*decision]:
+        case []:
+            return run(_Watch(place, shlex.split(notify or "")).run() if watch or notify else _list(place))
+        case ["accept" | "decline" as verb, call_id, *reason]:
+            return run(_decide(place, verb, call_id, *reason))
+        case _:
+            raise Mistake("a decision is `accept ID` or `decline ID [REASON]`", "`ipybox approvals` lists the calls")
 
 
 async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str, Any]]:
@@ -72,29 +70,30 @@ async def _waiting(workspace: Path | None) -> list[tuple[Path, dict[str, Any]]]:
     return [(server, call) for server in servers async for call in _messages(server, approvals="list")]
 
 
-async def _list(workspace: Path | None, *, as_json: bool) -> None:
-    calls = [call for _, call in await _waiting(workspace)]
-    if as_json:
-        say_json(calls)
-    elif not calls:
-        say("No call is waiting for your decision.")
-    for call in () if as_json else calls:
+async def _list(workspace: Path | None) -> None:
+    calls = await _waiting(workspace)
+    for _, call in calls:
         _show(call)
+    if not calls:
+        say("No call is waiting for your decision.")
 
 
-async def _decide(workspace: Path | None, verb: str, call_id: str, *reason: str) -> None:
-    """Decides on the call whose id starts like this, in whichever server; raises a Failure unless that is one call."""
+async def _decide(workspace: Path | None, verb: str, call_id: str, *reason: str) -> int:
+    """Decides on the call whose id starts like this, in whichever server; returns the exit status."""
     if len(call_id) < MIN_ID:
-        raise Failure(f"an id needs at least {MIN_ID} characters, to tell calls apart")
+        tell(f"an id needs at least {MIN_ID} characters, to tell calls apart")
+        return 1
     found = [(server, call["id"]) for server, call in await _waiting(workspace) if call["id"].startswith(call_id)]
     if len(found) > 1:
-        raise Failure(f"{len(found)} waiting calls have an id that starts with {call_id!r}: `--json` lists whole ids")
+        tell(f"several calls have an id that starts with {call_id!r}: {', '.join(each for _, each in found)}")
+        return 1
     for server, each in found:
         async for answer in _messages(server, decide=each, accept=verb[0] == "a", reason=" ".join(reason) or None):
             if "done" in answer:
                 say(answer["done"], dim=True)
-                return
-    raise Failure(f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended")
+                return 0
+    tell(f"no call with the id {call_id} is waiting: it may have been decided, or its cell has ended")
+    return 1
 
 
 def _show(call: Mapping[str, Any]) -> None:
@@ -103,14 +102,13 @@ def _show(call: Mapping[str, Any]) -> None:
     say(call["call"])
 
 
+@dataclass
 class _Watch:
     """A terminal that shows calls as they arrive, and reads decisions."""
 
-    def __init__(self, workspace: Path | None, notify: str | None, *, as_json: bool):
-        self._workspace = workspace
-        self._notify = shlex.split(notify or "")
-        self._notifying = asyncio.Lock()
-        self._as_json = as_json
+    _workspace: Path | None
+    _notify: list[str]
+    _notifying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
         """Watches all servers, until cancelled."""
@@ -129,8 +127,6 @@ class _Watch:
         async for message in _messages(server, approvals="watch"):
             if "watching" in message:
                 tell(f"watching the MCP server in {printable(message['watching'])}")
-            elif self._as_json:
-                print(json.dumps(message), flush=True)
             elif "ended" in message:
                 say(f"{message['ended'][:MIN_ID]}  {message['state']}", dim=True)
             else:
@@ -140,15 +136,14 @@ class _Watch:
 
     async def _run_notify(self, call: Mapping[str, Any]) -> None:
         async with self._notifying:  # one at a time: there can be thousands of calls
+            process = None
             try:
                 process = await asyncio.create_subprocess_exec(*self._notify, stdin=asyncio.subprocess.PIPE)
+                await process.communicate(json.dumps(call).encode())
             except OSError as exc:
                 tell(f"can't run {self._notify[0]}: {exc.strerror}")
-                return
-            try:
-                await process.communicate(json.dumps(call).encode())
             finally:
-                with suppress(ProcessLookupError):
+                if process is not None and process.returncode is None:
                     process.kill()
 
     def _read_decision(self, tasks: asyncio.TaskGroup) -> None:
@@ -159,10 +154,4 @@ class _Watch:
         elif len(words) < 2 or words[0] not in ("a", "accept", "d", "decline"):
             tell(_HOW)
         else:
-            tasks.create_task(self._decide(*words))
-
-    async def _decide(self, *words: str) -> None:
-        try:
-            await _decide(self._workspace, *words)
-        except Failure as exc:
-            tell(exc)
+            tasks.create_task(_decide(self._workspace, *words))
