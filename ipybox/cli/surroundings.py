@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 
 from ipybox.cli.install import CLIENTS
@@ -37,24 +37,24 @@ def client_findings(workspace: Path) -> list[Finding]:
     servers, unreadable = configured_servers(workspace, WritablePlaces(workspace))
     configured = {server.client for server in servers if server.problem == ITSELF and not server.disabled}
     with ThreadPoolExecutor(len(CLIENTS)) as pool:
-        found = [each for each in pool.map(_client, CLIENTS, repeat(workspace)) if each.found is not None]
-    findings = [_with_entry(each, configured) for each in found] or [examine(CLAUDE)]
-    return [*findings, *(Finding("client files", "unreadable", line, "correct the file") for line in unreadable)]
+        found = [each for each in pool.map(partial(_client, workspace, configured), CLIENTS) if each.found is not None]
+    return [
+        *(found or [examine(CLAUDE)]),
+        *(Finding("client files", "unreadable", line, "correct the file") for line in unreadable),
+    ]
 
 
-def _client(name: str, workspace: Path) -> Finding:
-    if add := CLIENTS[name].add:
-        return examine(Program(name, add.split()[0], remedy="install it again"))
+def _client(workspace: Path, configured: set[str], name: str) -> Finding:
     files = [[*each.paths(workspace)][-1] for each in FILES if each.client == name]  # the last is the user's
-    return Finding(name, next((str(path) for path in files if path.exists()), None))
-
-
-def _with_entry(finding: Finding, configured: set[str]) -> Finding:
-    if finding.problem is not None or all(file.client != finding.what for file in FILES):
+    if add := CLIENTS[name].add:
+        finding = examine(Program(name, add.split()[0], remedy="install it again"))
+    else:
+        finding = Finding(name, next((str(path) for path in files if path.exists()), None))
+    if finding.found is None or finding.problem is not None or not files:
         return finding
-    if finding.what in configured:
+    if name in configured:
         return replace(finding, found=f"{finding.found}, with ipybox")
-    remedy = f"add ipybox with `ipybox install {finding.what}`, unless a plugin provides it"
+    remedy = f"add ipybox with `ipybox install {name}`, unless a plugin provides it"
     return replace(finding, found=f"{finding.found}, without ipybox", remedy=remedy)
 
 

@@ -47,10 +47,6 @@ class Progress:
             self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
             self._printed.set()
 
-    def note_line(self, line: str) -> None:
-        """Adds a line."""
-        self.note(f"{line}\n")
-
     def note_output(self, output: Stream | Display | Clear, _size: int) -> None:
         """Adds output of the cell as it arrives."""
         self.note(text_of(output))

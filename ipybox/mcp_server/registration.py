@@ -157,7 +157,7 @@ class Registrations:
             sign_in=task.sign_in,
             audit=services.opened_audit(),
             connect_timeout=services.register_timeout,
-            on_progress=None if progress is None else progress.note_line,
+            on_progress=None if progress is None else lambda line: progress.note(f"{line}\n"),
         )
         lines = _changes(modules)
         if services.approve != "auto" and services.uses_hints():
