@@ -39,9 +39,6 @@ MAX_BYTES = 256 << 20
 #: Bytes of one page: clients pass this much to a model without truncating it.
 PAGE_BYTES = 32 << 10
 
-#: How many names to try if other servers use the same ones.
-TRIES = 100
-
 _SUFFIX = ".txt"
 _NAME = re.compile(r"[0-9a-f]{11}", re.ASCII)
 
@@ -140,16 +137,13 @@ class OutputStore:
             size -= oldest.size
 
     def _write(self, directory: Directory, data: bytes) -> str:
-        first = max(time.time_ns() // 1_000_000, self._last + 1)
-        for milliseconds in range(first, first + TRIES):
-            name = f"{milliseconds:011x}"
-            try:
+        self._last = max(time.time_ns() // 1_000_000, self._last)
+        while True:  # other servers may use the name
+            self._last += 1
+            name = f"{self._last:011x}"
+            with suppress(FileExistsError):
                 directory.write_new(f"{name}{_SUFFIX}", data)
-            except FileExistsError:
-                continue
-            self._last = milliseconds
-            return name
-        raise FileExistsError(f"{directory.path} has no free file name left: remove old files")
+                return name
 
 
 def _list_outputs(directory: Directory) -> list[StoredOutput]:

@@ -137,14 +137,14 @@ def test_names_that_others_have_taken_are_passed_over(tmp_path: Path, monkeypatc
     monkeypatch.setattr(time, "time_ns", lambda: 10**18)
     stores = [OutputStore(tmp_path) for _ in range(3)]
 
-    assert [int(store.save("x"), 16) - 10**12 for store in stores] == [0, 1, 2]
+    assert [int(store.save("x"), 16) - 10**12 for store in stores] == [1, 2, 3]
 
 
 def test_name_of_what_was_just_removed_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "time_ns", lambda: 10**18)
     store = OutputStore(tmp_path, max_files=1)
 
-    assert [int(store.save("x"), 16) - 10**12 for _ in range(3)] == [0, 1, 2]
+    assert [int(store.save("x"), 16) - 10**12 for _ in range(3)] == [1, 2, 3]
 
 
 def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path):
