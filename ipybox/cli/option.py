@@ -34,15 +34,6 @@ def _approval(text: str) -> Approval:
     return _file(text)
 
 
-def _directory(text: str) -> Path:
-    directory = Path(os.path.realpath(text))
-    if not os.path.isdir(directory):
-        raise ValueError(f"{directory} is not a directory")
-    if not os.access(directory, os.R_OK | os.X_OK):
-        raise ValueError(f"no permission to read {directory}")
-    return directory
-
-
 def _file(text: str) -> Path:
     # The server may change its working directory before it reads the file.
     return Path(os.path.abspath(Path(text).expanduser()))
@@ -67,7 +58,10 @@ def _split(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Sequ
 
 
 APPROVAL: Kind = {"type": _approval, "metavar": "auto|writes|ask|FILE"}
-DIRECTORY: Kind = {"type": _directory, "metavar": "DIR"}
+DIRECTORY: Kind = {
+    "type": click.Path(exists=True, file_okay=False, executable=True, resolve_path=True, path_type=Path),
+    "metavar": "DIR",
+}
 DIRECTORIES: Kind = {"multiple": True, "metavar": "DIR"}
 FILE: Kind = {"type": _file, "metavar": "FILE"}
 FLAG: Kind = {"is_flag": True, "flag_value": True}

@@ -162,11 +162,15 @@ def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hi
         ("serve --sandbx", "unknown option '--sandbx': did you mean '--sandbox'?", "See `ipybox serve --help`"),
         (
             "--workspace /none",
-            "--workspace: /none is not a directory",
+            "--workspace: Directory '/none' does not exist",
             "--workspace: directory to use as the workspace",
         ),
-        ("check --workspace /dev/null", "--workspace: /dev/null is not a directory", "--workspace: directory to use "),
-        ("docker --workspace /none", "--workspace: /none is not a directory", "--workspace: directory to use as the "),
+        (
+            "check --workspace /etc/passwd",
+            "--workspace: Directory '/etc/passwd' is a file",
+            "--workspace: directory to ",
+        ),
+        ("docker --workspace /none", "--workspace: Directory '/none' does not exist", "--workspace: directory to use "),
         ("--tool-server-port 0 docker", "unknown option '--tool-server-port'", "See `ipybox docker --help`"),
         ("--host x", "--host, --port and --allowed-host apply to HTTP only", "Add --transport http"),
         ("--transport http --allowed-host a/b", "--allowed-host: ", "--allowed-host: host name of "),
@@ -205,22 +209,23 @@ def test_a_workspace_that_this_user_may_not_read_is_refused():
         closed = Path(place) / "closed"
         closed.mkdir(mode=0o000)
         (closed / "inside").mkdir() if os.geteuid() == 0 else None
-        code = "import os, sys; from ipybox.cli.option import DIRECTORY\n"
+        code = "import click, os, sys; from ipybox.cli.option import DIRECTORY\n"
         code += "if os.geteuid() == 0: os.setuid(65534)\n"
-        code += "for path in sys.argv[1:]:\n    try: DIRECTORY['type'](path)\n    except ValueError as exc: print(exc)"
+        code += "for path in sys.argv[1:]:\n    try: DIRECTORY['type'](path)\n"
+        code += "    except click.BadParameter as exc: print(exc.message)"
         command = [sys.executable, "-c", code, str(closed), f"{closed}/inside"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
 
     first, second = done.stdout.splitlines()
-    assert first == f"no permission to read {closed}"
-    assert second == f"{closed}/inside is not a directory"
+    assert first == f"Directory '{closed}' is not readable."
+    assert second == f"Directory '{closed}/inside' does not exist."
 
 
 def test_control_characters_of_arguments_do_not_reach_the_terminal(tmp_path: Path):
     done = run("--workspace", "\x1b[31m", cwd=tmp_path)
 
     assert b"\x1b" not in done.stderr
-    assert b"\\u001b[31m is not a directory\n" in done.stderr
+    assert b"Directory '\\x1b[31m' does not exist\n" in done.stderr
 
 
 def test_the_version_is_that_of_the_package():
