@@ -118,10 +118,7 @@ async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_js
             say(f"  in {server.client}, their definitions cost about {tokens:,} tokens (characters / 4) per request")
             say(f"  to remove it there: {printable(server.removal)}")
             if reading := len(modules.registration.offline):
-                only, them = ("only reads", "it") if reading == 1 else ("only read", "them")
-                say(
-                    f"  {reading} {only}: `ipybox trust {name}` lets {them} run without asking under `--approve writes`"
-                )
+                say(f"  only read: {reading}; after `ipybox trust {name}`, `--approve writes` doesn't ask about them")
     if audit is not None:
         audit.close()
     if as_json:

@@ -136,26 +136,17 @@ class CellApprover:
                     # A client that answers itself, such as by a hook, decides on each by itself.
                     alone = self._client.answers_itself or request.kind == "shell"
                     together = [waiting] if alone else [each for each in of_tool if each.request.state == "pending"]
-                    await self._settle(together, self._ask)
+                    refusal = await self._decide([each.request for each in together], self._ask)
+                    for each in together:
+                        each.refusal = refusal
             return waiting.refusal
         except TimeoutError:  # there was no request to show a form
             return "nobody", _UNANSWERED
         finally:
             of_tool.remove(waiting)
 
-    async def _settle(self, waiting: Sequence["_Open"], ask: Ask) -> None:
-        """Decides on requests about one tool, or sets why they are refused; neither if they need separate forms."""
-        refusal = None
-        try:
-            refusal = await self._decide([each.request for each in waiting], ask)
-        except TimeoutError:
-            refusal = "nobody", _UNANSWERED
-        except (MCPError, ValidationError) as exc:
-            refusal = "nobody", f"the client failed to ask its user: {printable(str(exc))}"
-        for each in waiting:
-            each.refusal = refusal
-
     async def _decide(self, requests: Sequence[ApprovalRequest], ask: Ask) -> tuple[str, str] | None:
+        """Decides on requests about one tool, or returns why they are refused; neither if they need separate forms."""
         approver, tool = self._approver, (requests[0].server_name, requests[0].tool_name)
         left, asked = await self._undecided(requests)
         if not left:
@@ -163,7 +154,12 @@ class CellApprover:
         seconds = None if approver.desk.watched else approver.timeout
         kind = requests[0].kind
         question = Question(asked, approver.policy, approver.redactor, self._calls[tool], seconds, kind)
-        answer = await self._show(question, ask)
+        try:
+            answer = await self._show(question, ask)
+        except TimeoutError:
+            return "nobody", _UNANSWERED
+        except (MCPError, ValidationError) as exc:
+            return "nobody", f"the client failed to ask its user: {printable(str(exc))}"
         extent = question.extent(answer)
         if self._client.answers_itself:
             return None if len(left) > 1 else await self._settle_by_client(left[0], answer, accepted=extent is not None)

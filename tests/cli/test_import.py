@@ -184,4 +184,4 @@ def test_what_was_imported_is_followed_by_how_its_reading_tools_run_without_aski
     _, shown, _ = imported(workspace, "acme")
 
     assert "acme: 1 tool in mcptools/acme\n" in shown
-    assert "  1 only reads: `ipybox trust acme` lets it run without asking under `--approve writes`\n" in shown
+    assert "  only read: 1; after `ipybox trust acme`, `--approve writes` doesn't ask about them\n" in shown
