@@ -1,9 +1,7 @@
 """Command-line options and how their values are parsed. `option_table` lists the options of `ipybox serve`."""
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from inspect import Parameter, signature
 from pathlib import Path
@@ -46,13 +44,6 @@ def _host(text: str) -> str:
     return text
 
 
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (value := float(text)) < math.inf:
-            return value
-    raise ValueError(f"{text!r} is not a positive number of seconds")
-
-
 def _split(_: click.Context, __: click.Parameter, values: Sequence[str]) -> Sequence[str]:
     return tuple(item.strip() for text in values for item in text.split(",") if item.strip())
 
@@ -72,7 +63,7 @@ NAME: Kind = {"metavar": "NAME"}
 NAMES: Kind = {"multiple": True, "metavar": "NAME"}
 NUMBER: Kind = {"type": click.IntRange(0, 10**9), "metavar": "N"}
 PORT: Kind = {"type": click.IntRange(0, 65535), "metavar": "PORT"}
-SECONDS: Kind = {"type": _seconds, "metavar": "SECONDS"}
+SECONDS: Kind = {"type": click.FloatRange(0, 10**9, min_open=True), "metavar": "SECONDS"}
 
 _signature = cache(signature)
 

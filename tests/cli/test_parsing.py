@@ -135,8 +135,8 @@ def test_the_own_folder_of_a_plugin_is_no_workspace(tmp_path: Path):
         ("--port 99999", "--port: 99999 is not in the range 0<=x<=65535", "--port: port for --transport http"),
         ("--max-sessions 1e3", "--max-sessions: '1e3' is not a valid integer", "--max-sessions: maximum number"),
         (
-            "--connect-timeout nan",
-            "--connect-timeout: 'nan' is not a positive number of seconds",
+            "--connect-timeout 0",
+            "--connect-timeout: 0.0 is not in the range 0<x<=1000000000",
             "--connect-timeout: ",
         ),
         (
