@@ -212,8 +212,7 @@ class CellApprover:
         clock = asyncio.get_running_loop().time
         try:
             with _call_file(await asyncio.to_thread(question.whole)) as file:
-                has_choice = not self._client.answers_itself
-                form = await asyncio.to_thread(question.form, has_choice=has_choice, file=file)
+                form = await asyncio.to_thread(question.form, file)
                 async with asyncio.timeout(question.seconds):
                     while True:
                         shown, withdrawn = clock(), self._client.withdrawn

@@ -88,12 +88,11 @@ class Question:
     seconds: float | None = None
     kind: RequestKind = "tool"
 
-    def form(self, *, has_choice: bool = True, file: Path | None = None) -> ElicitRequestFormParams:
-        """Returns the form; without a choice, it offers to allow only this call. The file contains the whole call."""
+    def form(self, file: Path | None = None) -> ElicitRequestFormParams:
+        """Returns the form; the file contains the whole call."""
         lines = self._call.brief or self._call.shortened(file)
-        choices = [*self._choices().values()][: None if has_choice else 1]
-        field: dict[str, Any] = {"type": "string", "title": "Allow", "enum": choices}
-        if hints := self._hints(has_choice=has_choice):
+        field: dict[str, Any] = {"type": "string", "title": "Allow", "enum": [*self._choices().values()]}
+        if hints := self._hints():
             field["description"] = ". ".join(hints)
         schema = {"type": "object", "properties": {FIELD: field}, "required": [FIELD]}
         return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
@@ -123,7 +122,7 @@ class Question:
             return choices
         return {extent: choice for extent, choice in choices.items() if extent in ("call", "cell")}
 
-    def _hints(self, *, has_choice: bool) -> list[str]:
+    def _hints(self) -> list[str]:
         hints: list[str] = []
         if self.seconds is not None:
             end = (datetime.now() + timedelta(seconds=self.seconds)).astimezone()
@@ -133,7 +132,7 @@ class Question:
         if self.policy.file is not None or self.policy.untrusted is not None:
             reasons = dict.fromkeys(decision.reason for decision in self.decisions)
             hints.append(f"Asked because of {printable(' and '.join(list(reasons)[:MANY]))}")
-        if has_choice and self.can_be_remembered:
+        if self.can_be_remembered:
             kept = "for this session" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
             hints.append(f"'Always' answers are remembered {kept}")
         return hints

@@ -249,12 +249,11 @@ def test_form_is_never_empty_and_has_no_default():
     policy = ApprovalPolicy()
     decision = policy.decide("fs", "write", {"text": "x" * 1000})
     question = Question([decision], policy, Redactor(shortened), calls=3, seconds=60)
-    for has_choice, choices in ((True, 4), (False, 1)):
-        form = question.form(has_choice=has_choice, file=FILE)
-        field = form.requested_schema["properties"]["scope"]
-        assert form.requested_schema["required"] == ["scope"]
-        assert len(field["enum"]) == choices
-        assert "default" not in field
-        assert field["description"].startswith("Expires at ")
-        assert "3 calls to this tool in this cell" in field["description"]
-        assert all(len(choice) <= 45 for choice in field["enum"])
+    form = question.form(FILE)
+    field = form.requested_schema["properties"]["scope"]
+    assert form.requested_schema["required"] == ["scope"]
+    assert len(field["enum"]) == 4
+    assert "default" not in field
+    assert field["description"].startswith("Expires at ")
+    assert "3 calls to this tool in this cell" in field["description"]
+    assert all(len(choice) <= 45 for choice in field["enum"])

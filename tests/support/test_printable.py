@@ -65,7 +65,7 @@ def request(text: str) -> ApprovalRequest:
 def form(text: str) -> str:
     policy = ApprovalPolicy()
     question = Question(policy.decide_on(request(text)), policy, Redactor(shortened))
-    return question.form(has_choice=False).message.replace("\n", "")
+    return question.form().message.replace("\n", "")
 
 
 def error(kind: type[Exception]) -> Callable[[str], str]:
