@@ -36,14 +36,12 @@ class Client:
     Attributes:
         approvals: How its user answers approval requests.
         add: Its command that adds a server, followed by ipybox's command; empty if it has none.
-        as_json: Whether its command takes the server as JSON instead.
         follows_project: Whether it starts ipybox in the directory of each project.
         advice: What its user must do beside that.
     """
 
     approvals: str
     add: str = ""
-    as_json: bool = False
     follows_project: bool = True
     advice: str = ""
 
@@ -69,7 +67,7 @@ CLIENTS = {
     "qwen": Client(NO_FORMS, "qwen mcp add --scope user ipybox", advice=_QWEN),
     # Its daemon outlives the directory that it started in.
     "cline": Client(NO_FORMS, "cline mcp install ipybox --yes --", follows_project=False, advice=_CLINE),
-    "vscode": Client(UNTRIED, "code --add-mcp", as_json=True, follows_project=False),
+    "vscode": Client(UNTRIED, "code --add-mcp", follows_project=False),
     "cursor": Client(UNTRIED, follows_project=False),
     "zed": Client(UNTRIED, follows_project=False),
     "claude-desktop": Client(UNTRIED, follows_project=False),
@@ -92,7 +90,7 @@ def install(workspace: Path, given: dict[str, Any], *, client: str | None, dry_r
     traits = CLIENTS[client]
     serve = _serve_command(workspace, given, traits)
     if traits.add:
-        entry = [json.dumps({"name": "ipybox", **_entry(serve)})] if traits.as_json else serve
+        entry = [json.dumps({"name": "ipybox", **_entry(serve)})] if client == "vscode" else serve
         adding = [*shlex.split(traits.add), *entry]
         if client == "codex":  # it passes on few variables
             places = [f"--env={name}={os.environ[name]}" for name in _PLACES if name in os.environ]
