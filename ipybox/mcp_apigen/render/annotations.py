@@ -7,7 +7,6 @@ from ipybox.mcp_apigen.schema.constraints import beyond_safe
 from ipybox.mcp_apigen.schema.ir import (
     NULL,
     AnyType,
-    ConstantType,
     Constraints,
     DictType,
     EnumType,
@@ -104,12 +103,12 @@ class Annotator:
                 return "SafeInteger", others, ""
             case Scalar(name):
                 return _SCALARS[name], limits, ""
-            case LiteralType(values):
+            case LiteralType(values) if kind.is_typed:
                 text = f"Literal[{', '.join(map(literal, values))}]"
                 exact = any(isinstance(value, int) for value in values)
                 self.uses |= {"Exact", "Literal"} if exact else {"Literal"}
                 return f"Exact[{text}]" if exact else text, (), ""
-            case ConstantType(values):
+            case LiteralType(values):
                 self.uses |= {"Any", "Among"}
                 return "Any", (), f"Among({', '.join(map(literal, values))})"
             case ListType(item):
@@ -141,10 +140,10 @@ def _assigned(head: str, default: str, item: ModelField) -> list[str]:
 
 def _admits_null(kind: Type) -> bool:
     match kind:
-        case AnyType() | ConstantType() | UnenforcedType():
+        case AnyType() | UnenforcedType():
             return True
         case LiteralType(values):
-            return None in values
+            return None in values or not kind.is_typed
         case UnionType(options):
             return NULL in options or any(_admits_null(option) for option in options)
         case _:

@@ -66,21 +66,21 @@ def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[
 
 def field_names(wire_names: Iterable[str]) -> dict[str, str]:
     """Returns attribute names for properties, by their wire names; usable names are kept."""
-    names = dict.fromkeys(wire_names, "")
-    # A renamed field must not get the wire name of another property.
-    taken = dict.fromkeys(names, 1)
-    for name in names:
-        names[name] = name if _is_usable(name, _RESERVED_FIELDS) else _renamed(name, "field", _RESERVED_FIELDS, taken)
-    return names
+    return _distinct_names(wire_names, _RESERVED_FIELDS, "field", "field")
 
 
 def member_names(values: Iterable[str]) -> dict[str, str]:
     """Returns names for the members of an enum, by their values."""
-    names = {value: value if _is_usable(value, _RESERVED_MEMBERS) else "" for value in values}
-    taken = dict.fromkeys(names.values(), 1)
-    for value, name in names.items():
-        if not name:
-            names[value] = _renamed(value, "value" if value.strip() else "empty", _RESERVED_MEMBERS, taken)
+    return _distinct_names(values, _RESERVED_MEMBERS, "value", "empty")
+
+
+def _distinct_names(texts: Iterable[str], reserved: frozenset[str], fallback: str, blank: str) -> dict[str, str]:
+    names = {text: text if _is_usable(text, reserved) else "" for text in texts}
+    taken = dict.fromkeys(names, 1)  # a new name must not be another text
+    for text, usable in names.items():
+        if not usable:
+            name = _identifier(text, fallback if text.strip() else blank)
+            names[text] = _claim(name if _is_usable(name, reserved) else f"{name}_", taken, "_")
     return names
 
 
@@ -132,11 +132,6 @@ def _identifier(text: str, fallback: str) -> str:
     if not name.isidentifier():
         name = re.sub(r"[^A-Za-z0-9_]", "", name).strip("_")
     return name if name.isidentifier() else fallback
-
-
-def _renamed(text: str, fallback: str, reserved: frozenset[str], taken: dict[str, int]) -> str:
-    base = _identifier(text, fallback)
-    return _claim(base if _is_usable(base, reserved) else f"{base}_", taken, "_")
 
 
 def _claim(base: str, taken: dict[str, int], separator: str) -> str:

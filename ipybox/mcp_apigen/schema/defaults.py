@@ -5,7 +5,6 @@ from typing import Any
 
 from ipybox.mcp_apigen.schema.ir import (
     AnyType,
-    ConstantType,
     DefaultValue,
     DictType,
     EnumType,
@@ -29,7 +28,7 @@ def default_of(value: Any, kind: Type, *, nested: bool) -> DefaultValue | None:
     written in Python, or is an object with named properties, whose own defaults could be endless. They must also give a
     constant within an object, because it tells alternatives apart.
     """
-    constant = isinstance(kind, LiteralType | ConstantType) and len(kind.values) == 1
+    constant = isinstance(kind, LiteralType) and len(kind.values) == 1
     usable = can_be_written(value) and len(json.dumps(value)) <= _MAX_TEXT and _may_hold(kind, value)
     return DefaultValue(value) if usable and not (nested and constant) else None
 
@@ -46,7 +45,7 @@ def _may_hold(kind: Type, value: Any) -> bool:
             return True
         case Scalar(name):
             return is_of_kind(value, (name,))
-        case EnumType(values=values) | LiteralType(values) | ConstantType(values):
+        case EnumType(values=values) | LiteralType(values):
             return is_among(value, values)
         case ListType():
             return isinstance(value, list)

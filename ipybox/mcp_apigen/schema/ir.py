@@ -34,16 +34,14 @@ class EnumType:
 
 @dataclass(frozen=True, slots=True)
 class LiteralType:
-    """One of several values that `typing.Literal` can hold."""
-
-    values: tuple[str | int | bool | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ConstantType:
-    """One of several JSON values, at least one of which `typing.Literal` can't hold."""
+    """One of several JSON values."""
 
     values: tuple[Any, ...]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether `typing.Literal` can hold all of them."""
+        return all(isinstance(value, str | int | None) for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +86,7 @@ class Model:
     checked: bool = False
 
 
-Type = (
-    AnyType | Scalar | EnumType | LiteralType | ConstantType | ListType | DictType | UnionType | UnenforcedType | Model
-)
+Type = AnyType | Scalar | EnumType | LiteralType | ListType | DictType | UnionType | UnenforcedType | Model
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,7 @@
 
 from typing import Any
 
-from ipybox.mcp_apigen.schema.ir import (
-    ANY,
-    NULL,
-    ConstantType,
-    EnumType,
-    LiteralType,
-    Scalar,
-    Type,
-    UnenforcedType,
-    UnionType,
-)
+from ipybox.mcp_apigen.schema.ir import ANY, NULL, EnumType, LiteralType, Scalar, Type, UnenforcedType, UnionType
 from ipybox.mcp_apigen.schema.values import can_be_written, is_among, is_of_kind
 
 #: Enums with more values are checked by the server only, because they are too long to read.
@@ -52,8 +42,6 @@ def constants(values: list[Any], kinds: list[str], hint: str) -> Type:
         return ANY
     if distinct == [None]:
         return NULL
-    if not all(isinstance(value, str | int | None) for value in distinct):
-        return ConstantType(tuple(distinct))
     texts = [value for value in distinct if isinstance(value, str)]
     others = [value for value in distinct if not isinstance(value, str)]
     if len(texts) > 1 and others in ([], [None]):
@@ -78,6 +66,6 @@ def _join_choices(options: list[Type], hint: str) -> list[Type]:
 
 
 def _alike(left: Type, right: Type) -> bool:
-    if isinstance(left, LiteralType | ConstantType) and isinstance(right, LiteralType | ConstantType):
+    if isinstance(left, LiteralType) and isinstance(right, LiteralType):
         return repr(left) == repr(right)  # unlike `==` it tells 1 from True
     return left == right
