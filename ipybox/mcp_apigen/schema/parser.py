@@ -8,7 +8,6 @@ schema itself. When in doubt, it assumes that it did: at worst, a check is made 
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
 from ipybox.mcp_apigen.schema.constraints import (
@@ -115,7 +114,7 @@ class _SchemaParser:
 
     def _union(self, schema: Schema, keyword: str, hint: str, depth: int) -> Type:
         branches = [branch for branch in elements(schema[keyword]) if branch is not False]
-        self.exact &= 0 < len(branches) <= _MAX_OPTIONS and (keyword == "anyOf" or self._are_disjoint(branches))
+        self.exact &= 0 < len(branches) <= _MAX_OPTIONS and keyword == "anyOf"
         if len(branches) > _MAX_OPTIONS:
             return ANY
         options: list[Type] = []
@@ -124,15 +123,6 @@ class _SchemaParser:
             narrowed = self._resolver.narrowed(schema, keyword, branch)
             options.append(self._type(narrowed, title if isinstance(title, str) else hint, depth + 1))
         return union(options, hint)
-
-    def _are_disjoint(self, branches: list[Any]) -> bool:
-        """Returns whether no value satisfies two branches, because their types differ, or the strings they list."""
-        kinds = [set(strings(self._flat(mapping(branch)).get("type"))) for branch in branches]
-        widened = [each | {"integer", "number"} if each & {"integer", "number"} else each for each in kinds]
-        if all(kinds) and all(left.isdisjoint(right) for left, right in combinations(widened, 2)):
-            return True
-        values = [value for branch in branches for value in _texts(branch)]
-        return all(map(_texts, branches)) and len(values) == len(set(values))
 
     def _limits(self, kind: str, schema: Schema) -> Constraints:
         """Returns the limits of values of a kind, and records whether the schema demands more of them."""
@@ -264,13 +254,6 @@ def description_of(schema: Schema) -> str:
     """Returns the schema's description, or an empty text."""
     text = schema.get("description")
     return text.strip() if isinstance(text, str) else ""
-
-
-def _texts(branch: Any) -> list[str]:
-    """Returns the values of a branch that only lists strings."""
-    values = [mapping(branch).get("const"), *elements(mapping(branch).get("enum"))]
-    values = [value for value in values if value is not None]
-    return strings(values) if all(isinstance(value, str) for value in values) else []
 
 
 def _required(schema: Schema) -> set[str]:
