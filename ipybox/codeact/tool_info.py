@@ -1,7 +1,6 @@
 """Information about a tool from its syntax tree, without importing it."""
 
 import ast
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,13 +12,10 @@ from ipybox.codeact.source import Function, SourceModule
 #: Maximum characters of a default value in a signature.
 _LONGEST_DEFAULT = 20
 
-#: Maximum characters of the permitted values of all parameters: each can name the same long choice.
-MAX_VALUES = 20_000
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tool's parameter, with the source of its default. The description lists permitted values."""
+    """A tool's parameter, with the source of its default."""
 
     #: With stars if variadic; or the slash or star that separates kinds of parameters.
     name: str
@@ -132,17 +128,13 @@ def _default(module: SourceModule, value: ast.expr | None) -> str | None:
 
 
 def _fields(module: SourceModule) -> Iterator[Parameter]:
-    """Yields the fields of `Params`, each with its documentation and permitted values."""
-    params, choices = module.classes().get("Params"), _choices(module)
-    body, room = params.body if params else [], MAX_VALUES
+    params = module.classes().get("Params")
+    body = params.body if params else []
     for statement, following in zip(body, [*body[1:], None], strict=False):
         match statement:
-            case ast.AnnAssign(target=ast.Name(name), annotation=annotation, value=value):
+            case ast.AnnAssign(target=ast.Name(name), value=value):
                 default = "…" if has_default(value) else None
-                said = module.comment_after(statement) or text_of(following)
-                values = " ".join(_values(annotation, choices))[:room] if room else ""
-                room -= len(values)
-                yield Parameter(name, default, f"{said} {values}" if values else said)
+                yield Parameter(name, default, module.comment_after(statement) or text_of(following))
             case _:
                 pass
 
@@ -154,37 +146,6 @@ def has_default(value: ast.expr | None) -> bool:
             return any(keyword.arg == "default" for keyword in keywords)
         case _:
             return value is not None
-
-
-def _values(annotation: ast.expr, choices: dict[str, list[str]]) -> Iterator[str]:
-    """Yields the values that an annotation lists, or that its named choice lists."""
-    pending, seen = deque[ast.AST]([annotation]), set[str]()
-    while pending:
-        match pending.popleft():
-            case ast.Name(name) if name not in seen:
-                seen.add(name)
-                yield from choices.get(name, [])
-            case ast.Subscript(value=ast.Name("Literal"), slice=values):
-                yield from _strings(values)
-            case node:
-                pending.extend(ast.iter_child_nodes(node))
-
-
-def _choices(module: SourceModule) -> dict[str, list[str]]:
-    """Returns the values of each choice, such as `Sort = Choice("Sort", "stars forks")`."""
-    choices: dict[str, list[str]] = {}
-    for statement in module.tree.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("Choice"), args=[_, values])):
-                choices[name] = _strings(values)
-            case _:
-                pass
-    return choices
-
-
-def _strings(node: ast.expr) -> list[str]:
-    constants = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
-    return [each for each in constants if isinstance(each, str)]
 
 
 def text_of(node: ast.stmt | None) -> str:

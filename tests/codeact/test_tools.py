@@ -341,15 +341,6 @@ def test_names_count_more_than_summaries_these_more_than_parameters_and_these_mo
     assert answer.endswith("\n# also: zoo.zebrafish, zoo.a, zoo.b, zoo.e")
 
 
-@pytest.mark.parametrize("others", [[], [f"by_the_number_of_{number}" for number in range(8)]], ids=["few", "many"])
-def test_values_of_parameters_are_searched(tmp_path: Path, others: list[str]):
-    order = {"properties": {"order": {"type": "string", "enum": ["oldest", "newest", *others]}}}
-    specs = [ToolSpec("a", None, {}), ToolSpec("b", None, order)]
-    write_package(tmp_path / "mcptools" / "zoo", render_package("zoo", {"command": "x"}, specs, "seal"))
-
-    assert is_best("mcptools.zoo.b", tools("newest", workspace=tmp_path))
-
-
 def test_a_search_names_few_other_hits(large: Path):
     *interface, others = tools("get or do something", workspace=large).splitlines()
 
