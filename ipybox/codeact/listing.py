@@ -112,7 +112,6 @@ def _named(cards: list[ToolInfo]) -> str:
 
 
 def _overview(cards: list[ToolInfo]) -> str:
-    """Returns gentools, then mcptools, in as much detail as fits."""
     gentools = [card for card in cards if card.root == GENTOOLS]
     mcptools = [card for card in cards if card.root == MCPTOOLS]
     if not cards:
@@ -158,7 +157,6 @@ def _names(cards: list[ToolInfo]) -> list[str]:
 
 
 def _counts(cards: list[ToolInfo], room: int = BUDGET) -> str:
-    """Returns the number of tools in each category, and the names of tools with a parser."""
     groups = {key: list(group) for key, group in groupby(cards, lambda card: (card.root, card.name.category))}
     counts = [f"{root}.{category} {len(group)}" for (root, category), group in groups.items()]
     parsed = [str(card.name) for card in cards if card.parsed]

@@ -165,7 +165,6 @@ def _named(kind: Any) -> str:
 
 
 def _at(module: SourceModule, name: str | None, message: str, remedy: str) -> Problem:
-    """Returns a problem of a module's function or class, or of the module as a whole."""
     node: ast.stmt | None = None
     if name is not None:
         node = module.function(name) or module.classes().get(name)

@@ -137,7 +137,6 @@ class _Models:
 
 
 def _words(key: str) -> list[str]:
-    """Returns the words of an identifier that resembles a key."""
     words = re.findall("[A-Za-z0-9]+", key)
     return words if words and words[0][0].isalpha() else ["field", *words]
 

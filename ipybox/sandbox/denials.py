@@ -149,7 +149,6 @@ def explain_denials(
 
 
 def _error_lines(texts: Iterable[str]) -> set[str]:
-    """Returns the lines of tool results that may report a denial."""
     lines = (line for text in texts for line in text[-_INSPECTED:].splitlines() if len(line) <= _LONGEST_LINE)
     return set(islice((line.strip() for line in lines if _may_report(line)), _MOST_LINES))
 
@@ -250,6 +249,5 @@ def _enumeration(items: Iterable[str]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Returns a text from the sandbox as one line of bounded length."""
     text = printable(text)
     return text if len(text) <= 300 else f"{text[:300]}…"

@@ -237,7 +237,6 @@ def parse_settings(data: bytes, path: Path, base: SandboxSettings) -> SandboxSet
 
 
 def _unreadable(path: Path, error: OSError) -> SandboxError:
-    """Returns the error for an unreadable file."""
     if isinstance(error, FileNotFoundError):
         profiles = " or ".join(repr(name) for name in PROFILES)
         return SandboxError(f"the sandbox settings {path} don't exist: pass a file, or one of the profiles {profiles}")

@@ -61,8 +61,6 @@ class RaisedException:
 
 
 class _WithOutput(_Readable):
-    """An execution that failed."""
-
     def __init__(
         self,
         message: str,

@@ -236,7 +236,6 @@ def _mount_points(found: ScanResult, root: str) -> set[str]:
 
 
 def _counts_below(points: Collection[str], root: str) -> Counter[str]:
-    """Returns the number of mount points below each directory."""
     below: Counter[str] = Counter()
     for path in sorted(points, key=len, reverse=True):  # innermost first
         if len(parent := os.path.dirname(path)) > len(root):

@@ -80,7 +80,6 @@ class Annotator:
         return f"Default({literal(item.default.value)})" if item.default else "UNSET"
 
     def _annotated(self, text: str, limits: Constraints, check: str) -> str:
-        """Returns an annotation with its metadata, if it has any."""
         if not limits and not check:
             return text
         self.uses |= {"Annotated", "Field"} if limits else {"Annotated"}
