@@ -128,17 +128,15 @@ class Argument:
 
     Attributes:
         steps: The keys that lead to the argument; `EACH` for all elements of a list.
-        default: The value that the tool uses if the argument is missing.
     """
 
     name: str
     steps: Sequence[str]
     conditions: Sequence[Condition]
-    default: object = MISSING
 
     def judge(self, call: ToolCall) -> list[bool | None]:
         """Returns one answer per value, and at least one."""
-        values = list(islice(_values(call.arguments, self.steps, self.default), MAX_ELEMENTS + 1))
+        values = list(islice(_values(call.arguments, self.steps), MAX_ELEMENTS + 1))
         return [None] if len(values) > MAX_ELEMENTS else [self._judge(value, call) for value in values]
 
     def _judge(self, value: object, call: ToolCall) -> bool | None:
@@ -148,13 +146,8 @@ class Argument:
         return False if False in answers else None if None in answers else True
 
 
-def is_finite(value: Scalar) -> bool:
-    """Returns whether a rule's value can be compared, unlike infinities and NaN."""
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def _values(value: object, steps: Sequence[str], default: object) -> Iterator[object]:
-    """Yields the values that the steps lead to, `default` for a missing key, and `MISSING` for other failed steps."""
+def _values(value: object, steps: Sequence[str]) -> Iterator[object]:
+    """Yields the values that the steps lead to, and `MISSING` where a step fails."""
     if not steps:
         yield value
         return
@@ -164,13 +157,11 @@ def _values(value: object, steps: Sequence[str], default: object) -> Iterator[ob
         if not elements:
             yield MISSING
         for element in elements:
-            yield from _values(element, further, default)
-    elif not isinstance(value, dict):
-        yield MISSING
-    elif step in (found := cast(dict[str, object], value)):
-        yield from _values(found[step], further, default)
+            yield from _values(element, further)
+    elif isinstance(value, dict) and step in (found := cast(dict[str, object], value)):
+        yield from _values(found[step], further)
     else:
-        yield default
+        yield MISSING
 
 
 def _kind(value: object) -> str:

@@ -3,6 +3,7 @@
 Accepts plain data only. With aliases, a few lines could expand to any number of values.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Any, NoReturn, cast
 
@@ -96,10 +97,10 @@ class PolicyDocument:
         return node.value
 
     def scalar(self, node: yaml.Node, what: str) -> str | int | float | bool:
-        """Returns a string, number or boolean."""
+        """Returns a string, finite number or boolean."""
         value = _constructed(node)
         if value is None:
-            kinds = f"a printable string of at most {MAX_TEXT} characters, a number, true or false"
+            kinds = f"a printable string of at most {MAX_TEXT} characters, a finite number, true or false"
             self.fail(
                 node, f"{what} must be {kinds}, not {self.shown(node)}; quote strings that look like something else"
             )
@@ -134,9 +135,9 @@ def _constructed(node: yaml.Node) -> str | int | float | bool | None:
         value: Any = node.value if node.tag == _TEXT else yaml.safe_load(node.value)
     except (ValueError, ArithmeticError, LookupError, yaml.YAMLError):  # the value does not fit its tag
         return None
-    if not isinstance(value, str | int | float) or (isinstance(value, str) and node.tag != _TEXT):
-        return None
-    return None if isinstance(value, str) and not value.isprintable() else value
+    if isinstance(value, str):
+        return value if node.tag == _TEXT and value.isprintable() else None
+    return value if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)) else None
 
 
 def _events(text: str) -> Iterable[yaml.Event]:

@@ -6,7 +6,7 @@ rules:                        # the first rule that matches decides
     server: filesystem        # a name, or a list of names, with * and ?
     tool: [write_*, edit_*]
     hint: destructive         # or read_only, idempotent or open_world, or a list
-    args:                     # all must hold; a plain value means `const`
+    args:                     # all must hold: a value, a list of possible values, or conditions
       path: {path: "secrets/**"}
       edits[].oldText: {pattern: "^import"}
 """
@@ -23,12 +23,10 @@ import yaml
 from ipybox.tool_exec.approval.conditions import (
     COMPARISONS,
     EACH,
-    MISSING,
     Argument,
     Condition,
     ToolCall,
     compares,
-    is_finite,
     matches,
     one_of,
     path_matches,
@@ -45,7 +43,7 @@ MAX_RULES = 200
 
 _POLICY_KEYS = ("default", "rules")
 _RULE_KEYS = ("effect", "server", "tool", "hint", "args")
-_CONDITION_KEYS = ("const", "enum", "pattern", "path", *COMPARISONS, "default")
+_CONDITION_KEYS = ("pattern", "path", *COMPARISONS)
 #: Characters that are wildcards or separators elsewhere.
 _NOT_IN_NAMES = re.compile(r"[\s,;|\[\]{}()\\]|^$")
 
@@ -189,13 +187,11 @@ def _argument(document: PolicyDocument, name: str, node: yaml.Node, workspace: P
         valid = "write a, a.b for a nested value, or a[] and a[].b for the elements of a list"
         document.fail(node, f"invalid argument {name!r}: {valid}")
     if not isinstance(node, yaml.MappingNode):
-        return Argument(name, steps, [_one_of(document, node)])
+        return Argument(name, steps, [one_of([document.scalar(each, "a value") for each in document.items(node)])])
     given = document.mapping(node, f"{name!r}", _CONDITION_KEYS)
-    default = document.scalar(given.pop("default"), "'default'") if "default" in given else MISSING
     if not given:
-        document.fail(node, f"{name!r} has no condition: add one of {', '.join(_CONDITION_KEYS[:-1])}")
-    conditions = [_condition(document, keyword, each, workspace) for keyword, each in given.items()]
-    return Argument(name, steps, conditions, default)
+        document.fail(node, f"{name!r} has no condition: add one of {', '.join(_CONDITION_KEYS)}")
+    return Argument(name, steps, [_condition(document, keyword, each, workspace) for keyword, each in given.items()])
 
 
 def _condition(document: PolicyDocument, keyword: str, node: yaml.Node, workspace: Path) -> Condition:
@@ -205,21 +201,10 @@ def _condition(document: PolicyDocument, keyword: str, node: yaml.Node, workspac
     if keyword == "path":
         globs = [(each, document.text_of(each, "a path")) for each in document.items(node)]
         return path_matches([_made(document, each, None, partial(PathGlob, glob, workspace)) for each, glob in globs])
-    if keyword in COMPARISONS:
-        limit = document.scalar(node, f"'{keyword}'")
-        if isinstance(limit, str | bool) or not is_finite(limit):
-            document.fail(node, f"'{keyword}' must be a number, not {document.shown(node)}")
-        return compares(COMPARISONS[keyword], limit)
-    if (keyword == "enum") != isinstance(node, yaml.SequenceNode):
-        document.fail(node, "'enum' must be a list of values" if keyword == "enum" else "'const' must be one value")
-    return _one_of(document, node)
-
-
-def _one_of(document: PolicyDocument, node: yaml.Node) -> Condition:
-    values = [(each, document.scalar(each, "a value")) for each in document.items(node)]
-    if endless := [each for each, value in values if not is_finite(value)]:
-        document.fail(endless[0], "a value must be a finite number")
-    return one_of([value for _, value in values])
+    limit = document.scalar(node, f"'{keyword}'")
+    if isinstance(limit, str | bool):
+        document.fail(node, f"'{keyword}' must be a number, not {document.shown(node)}")
+    return compares(COMPARISONS[keyword], limit)
 
 
 def _made(document: PolicyDocument, node: yaml.Node, what: str | None, make: Callable[[], T]) -> T:
