@@ -76,7 +76,7 @@ class DisplayDirectory:
                 broken += has_broken_image(output)
                 forms += [_Form(number, *image, is_image=True)] if (image := image_of(output)) else []
                 forms += [_Form(number, *form) for form in files_of(output)]
-        forms, omitted = _within_limits(forms)
+        omitted = 0
         if forms:
             makes = self._base is not None and not os.path.lexists(self._path)
             try:
@@ -85,7 +85,8 @@ class DisplayDirectory:
                 with open_directory(self._path, untrusted_root=self._untrusted_root) as directory:
                     if makes:
                         directory.keep_out_of_git()
-                    broken += _write(forms, directory, self._path, shown, saved)
+                    unreadable, omitted = _write(forms, directory, self._path, shown, saved)
+                    broken += unreadable
             except OSError as exc:
                 notice = f"What the cell displayed can't be saved in {self._path}: {exc}"
                 saved, shown = ExecutionResult(None, [], notices=[notice]), outputs
@@ -100,26 +101,21 @@ class DisplayDirectory:
         return replace(saved, text=text_of_all(shown), outputs=tuple(shown))
 
 
-def _within_limits(forms: Iterable[_Form]) -> tuple[list[_Form], int]:
-    """Returns the forms to save, and how many the limits exclude."""
-    chosen: list[_Form] = []
-    room, count, omitted = MAX_FILE_CHARS, 0, 0
-    for form in forms:
-        count += not form.is_image
-        if form.is_image or (count <= MAX_FILES and len(form.text) <= room):
-            room -= 0 if form.is_image else len(form.text)
-            chosen.append(form)
-        else:
-            omitted += 1
-    return chosen, omitted
-
-
 def _write(
     forms: Iterable[_Form], directory: Directory, path: Path, outputs: list[Stream | Display], saved: ExecutionResult
-) -> int:
-    """Writes the forms to new files, which it adds to the displays; returns the number of broken images."""
-    room, broken = MAX_IMAGE_DATA, 0
+) -> tuple[int, int]:
+    """Writes the forms to new files, which it adds to the displays.
+
+    Returns:
+        The number of broken images, and of forms that the limits exclude.
+    """
+    room, text_room, broken, omitted = MAX_IMAGE_DATA, MAX_FILE_CHARS, 0, 0
     for form in forms:
+        if not form.is_image:
+            if len(saved.files) >= MAX_FILES or len(form.text) > text_room:
+                omitted += 1
+                continue
+            text_room -= len(form.text)
         is_text = form.suffix in FILE_TYPES.values()
         data = form.text.encode(errors="replace") if is_text else _decoded(form.text)
         if data is None:
@@ -136,7 +132,7 @@ def _write(
             saved.image_data.append(held)
         else:
             saved.files.append(file)
-    return broken
+    return broken, omitted
 
 
 def _decoded(image: str) -> bytes | None:

@@ -172,25 +172,19 @@ class _Node:
                 await self.connection.wait_written()
 
     def _handle(self, stream: Stream) -> None:
-        if stream.path == protocol.START and not self._requested:
-            self._requested = True
-            self._tasks.start(self._serve(stream, self._start))
-        elif stream.path == protocol.TOOLS:
-            self._spare_streams.append(stream)
-            self._join_tools()
-        elif self._gateway is not None and self._gateway.running:
-            self._handle_for_gateway(self._gateway, stream)
-        else:
-            stream.reset()
-
-    def _handle_for_gateway(self, gateway: KernelGateway, stream: Stream) -> None:
+        gateway = self._gateway if self._gateway is not None and self._gateway.running else None
         match stream.path:
-            case protocol.GATEWAY:
-                assert gateway.endpoint.dial is not None
+            case protocol.START if not self._requested:
+                self._requested = True
+                self._tasks.start(self._serve(stream, self._start))
+            case protocol.TOOLS:
+                self._spare_streams.append(stream)
+                self._join_tools()
+            case protocol.GATEWAY if gateway is not None and gateway.endpoint.dial is not None:
                 self._tasks.start(tunnel(stream, gateway.endpoint.dial()))
-            case protocol.CELL:
+            case protocol.CELL if gateway is not None:
                 self._tasks.start(self._serve(stream, self._measure_cell))
-            case protocol.PUT | protocol.READ if self._files is not None:
+            case protocol.PUT | protocol.READ if gateway is not None and self._files is not None:
                 self._tasks.start(self._serve(stream, self._files.serve))
             case _:
                 stream.reset()

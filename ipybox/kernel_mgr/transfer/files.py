@@ -10,6 +10,7 @@ from typing import IO
 
 from ipybox.support.printable import printable
 from ipybox.support.safe_directory import Directory, kind
+from ipybox.support.sizes import format_bytes
 
 #: Default maximum bytes of one transfer, before any encoding.
 MAX_BYTES = 64 * 1024**2
@@ -94,7 +95,7 @@ class Transfer:
             self.size += len(chunk)
             if self.size > self.max_bytes:
                 raise ValueError(
-                    f"at {printable('/'.join(item.names))}: the limit per transfer is {_mebibytes(self.max_bytes)}; "
+                    f"at {printable('/'.join(item.names))}: the limit per transfer is {format_bytes(self.max_bytes)}; "
                     "transfer it in parts"
                 )
             yield chunk
@@ -253,7 +254,3 @@ def _names(directory: Directory) -> list[str]:
     if len(names) > MAX_ITEMS:
         raise ValueError(f"{printable(directory.path)} contains more than {MAX_ITEMS} files, the limit per transfer")
     return names
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / 1024**2:.4g} MiB" if size >= 1024**2 else f"{size} bytes"
