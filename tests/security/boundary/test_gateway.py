@@ -78,7 +78,7 @@ async def test_the_link_bears(
     async with Heart().beating() as heart:
         async with standing_in(sandboxed.workspace, tmp_path, *words) as link:
             async with asyncio.timeout(WAIT):
-                await link.ready.wait()
+                await link.settled.wait()
             assert not link.closed.is_set()
             # The link, the listener and what the tool server may serve.
             assert len(os.listdir("/proc/self/fd")) - before < MAX_CONNECTIONS + 50
@@ -105,7 +105,7 @@ async def test_sockets_whose_last_close_blocks_do_not_block_the_host(
             # This host is busy until the guest has closed its own: whoever reads the link has the last ones.
             assert (sandboxed.workspace / "closed").read_text() == "closed"
             async with heart.beating(), asyncio.timeout(5 * WAIT):
-                await link.ready.wait()
+                await link.settled.wait()
     finally:
         (sandboxed.workspace / "closed").unlink()
     await sandboxed.works()
