@@ -106,15 +106,15 @@ async def test_a_tool_that_is_called_by_an_import_is_not_run(workspace: Path, mo
 
 
 def test_programs_read_json(workspace: Path, mode: Mode):
-    (workspace / "gentools" / "alone.py").touch()
+    (workspace / "mcpparse" / "github" / "gone.py").touch()
 
     tools = {tool["name"]: tool for tool in json.loads(ipybox(workspace, "tools", "--json").stdout)}
     assert tools["github.list_commits"]["kind"] == "mcptools"
     assert tools["github.commits_of_top_repos"]["signature"].endswith("last_n_commits=5) -> list[Repo]")
 
     checked = json.loads(ipybox(workspace, "check", "--json", *mode.options).stdout)
-    assert checked["checked"] == {"saved code action": 1, "output parser": 1}
-    assert [problem["path"] for problem in checked["problems"]] == ["gentools/alone.py"]
+    assert checked["checked"] == {"saved code action": 1, "output parser": 2}
+    assert [problem["path"] for problem in checked["problems"]] == ["mcpparse/github/gone.py"]
 
 
 def test_a_report_that_saved_code_made_up_is_not_believed(workspace: Path, mode: Mode):
