@@ -20,7 +20,7 @@ import stat
 from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 
-from ipybox.support.untrusted_paths import MAX_PATH_FILE, real_path
+from ipybox.support.untrusted_paths import MAX_PATH_FILE, beginning, real_path
 
 DOT_GIT, INFO, _EXCLUDE = ".git", "info", "exclude"
 
@@ -192,11 +192,4 @@ def _opened(path: str, flags: int, directory: int | None = None) -> Generator[in
 
 
 def _text(path: str, limit: int = _LARGEST) -> str:
-    """Returns the beginning of a regular file; empty if it can't be read."""
-    try:
-        with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                return ""
-            return os.fsdecode(os.pread(file, limit, 0)).replace("\0", "")
-    except OSError:
-        return ""
+    return os.fsdecode(beginning(path, limit, os.O_NOFOLLOW)).replace("\0", "")

@@ -5,10 +5,9 @@ Code in a kernel may have written the files, so only regular files are opened, a
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 
-from ipybox.support.untrusted_paths import MAX_PATH_FILE, real_path, walk
+from ipybox.support.untrusted_paths import MAX_PATH_FILE, beginning, real_path, walk
 from ipybox.workspace.writable import is_below
 
 _LARGEST = 256 * 1024
@@ -50,7 +49,7 @@ def configs_with_credentials(dot_git: str, searched: set[str] | None = None) -> 
 
 def holds_credentials(path: str) -> bool:
     """Returns whether a configuration file contains credentials, or is too large to check."""
-    content = _read(path)
+    content = beginning(path, _LARGEST + 1)
     return len(content) > _LARGEST or _CREDENTIALS.search(content) is not None
 
 
@@ -62,16 +61,4 @@ def _below(directory: str, home: str) -> Iterator[str]:
 
 
 def _text(path: str) -> str:
-    return _read(path, MAX_PATH_FILE).decode(errors="surrogateescape").replace("\0", "")
-
-
-def _read(path: str, limit: int = _LARGEST + 1) -> bytes:
-    """Returns the beginning of a regular file; empty for anything else."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return b""
-    try:
-        return os.pread(file, limit, 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-    finally:
-        os.close(file)
+    return beginning(path, MAX_PATH_FILE).decode(errors="surrogateescape").replace("\0", "")

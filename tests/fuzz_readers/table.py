@@ -468,7 +468,7 @@ READERS: dict[str, Reader] = {
         file(".env"),
     ),
     "git config": Reader(
-        ["workspace/git_config"],
+        ["workspace/git_config", "support/untrusted_paths:beginning"],
         lambda root: list(configs_with_credentials(str(root / ".git"))),
         (
             b"://",
@@ -489,7 +489,7 @@ READERS: dict[str, Reader] = {
         file(".git/config"),
     ),
     "git file": Reader(
-        ["sandbox/git_exclude:_text", "sandbox/git_exclude:_opened"],
+        ["sandbox/git_exclude:_opened"],
         lambda root: (scanned(root), excluded(root)),
         (b"gitdir: ", b"a/", b"../", b"/", b"\0", b"\n", b" ", b".git/", b"\xff"),
         file(".git"),
