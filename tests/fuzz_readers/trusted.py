@@ -16,7 +16,6 @@ TRUSTED = {
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
     "codeact/suggestion": "source that ipybox has generated",
-    "codeact/tool_info": "trees that `SourceReader` has limited",
     "docker/engine": "Docker",
     "docker/launcher": "Docker, and the user's own files",
     "docker/refusal:refuse": BOUNDED,
