@@ -52,7 +52,6 @@ class Link:
         #: Held to use this end from any thread, so that nothing is sent to a descriptor that was just closed.
         self._using = threading.Lock()
         self._waiting = threading.Semaphore(MAX_WAITING)
-        self._refused = False
         #: Why this end closed the link by itself, if it did.
         self.failure: str | None = None
         #: Set when the gateway answers requests, or never will.
@@ -152,9 +151,7 @@ class Link:
         acceptable = expected and self._acceptor is None and self._on_tool_connection is not None
         received = _listening_socket(fd) if acceptable else None
         if received is None:
-            if not self._refused:
-                logger.warning("closed an unexpected file descriptor from the gateway (and will close any others)")
-                self._refused = True
+            logger.debug("closed an unexpected file descriptor from the gateway")
             os.close(fd)
             return
         try:

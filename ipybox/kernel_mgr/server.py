@@ -90,6 +90,8 @@ class KernelGateway(Gateway):
         self._process: GatewayProcess | None = None
         #: Held while the gateway stops: a start that is cancelled repeatedly leaves `stop` running in its own task.
         self._stopping = asyncio.Lock()
+        #: Receives the message about an exceeded limit, and the ids of the kernels that are being killed.
+        self.on_exceeded: Callable[[str, Collection[str]], object] = self._record_exceeded
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
 
@@ -228,10 +230,10 @@ class KernelGateway(Gateway):
         from ipybox.kernel_mgr.limits.monitor import LimitMonitor
 
         assert self._process is not None
-        monitor = LimitMonitor(self._process.pid, self._config.limits, self._limit_exceeded)
+        monitor = LimitMonitor(self._process.pid, self._config.limits, self.on_exceeded)
         monitor.start()
         return monitor
 
-    def _limit_exceeded(self, message: str, kernels: Collection[str]) -> None:
+    def _record_exceeded(self, message: str, kernels: Collection[str]) -> None:
         logger.warning("%s", message)
         self.exceeded |= dict.fromkeys(kernels, message)

@@ -123,22 +123,13 @@ class NodeFiles:
             raise OSError(exc.strerror) from exc  # omits the file's name: it is temporary and random
 
 
-class _Gateway(KernelGateway):
-    """A gateway that reports exceeded limits to the application."""
-
-    on_exceeded: Callable[[Exceeded], None]
-
-    def _limit_exceeded(self, message: str, kernels: Collection[str]) -> None:
-        self.on_exceeded(Exceeded(kernels=list(kernels), message=message))
-
-
 class _Node:
     def __init__(self) -> None:
         #: Set when the node should exit.
         self.ended = asyncio.Event()
         self.connection = Connection(client=False, on_request=self._handle, on_closed=self.ended.set)
         self._requested = False
-        self._gateway: _Gateway | None = None
+        self._gateway: KernelGateway | None = None
         #: The node's own workspace, if it doesn't share the application's.
         self._workspace: NodeWorkspace | None = None
         self._files: NodeFiles | None = None
@@ -221,12 +212,12 @@ class _Node:
     async def _start(self, exchange: Exchange) -> None:
         start, _ = await exchange.receive(protocol.Start)
         workspace = await asyncio.to_thread(self._find_workspace, start)
-        gateway = self._gateway = _Gateway(
+        gateway = self._gateway = KernelGateway(
             port=None, working_dir=workspace, setup=start.setup, on_tool_connection=self._accept_tool_connection
         )
-        gateway.on_exceeded = self._exceeded.put_nowait
+        gateway.on_exceeded = self._report_exceeded
         await gateway.start()
-        self._tasks.start(self._watch_gateway(gateway))
+        self._tasks.start(gateway.join()).add_done_callback(lambda _: self.ended.set())
         job = os.environ.get(JOB_VARIABLE, "")
         await exchange.send(
             protocol.Ready(
@@ -239,6 +230,9 @@ class _Node:
         )
         while True:
             await exchange.send(await self._exceeded.get())
+
+    def _report_exceeded(self, message: str, kernels: Collection[str]) -> None:
+        self._exceeded.put_nowait(Exceeded(kernels=list(kernels), message=message))
 
     async def _measure_cell(self, exchange: Exchange) -> None:
         """Measures a cell until the application ends the request, and reports if the cell exceeds its CPU time."""
@@ -254,10 +248,6 @@ class _Node:
                 await exchange.send(Exceeded(kernels=[], message=message))
 
         self._tasks.start(report())
-
-    async def _watch_gateway(self, gateway: KernelGateway) -> None:
-        await gateway.join()
-        self.ended.set()
 
 
 def _is_private(directory: Path) -> bool:
