@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.cli.surroundings import network_findings
+from ipybox.cli.doctor import network_findings
 from tests.cli.test_parsing import run
 from tests.sandbox.test_preflight import replace
 
