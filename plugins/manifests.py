@@ -39,8 +39,8 @@ from ipybox.cli.option_table import OPTIONS
 #: The plugins, by the mode in which their launcher starts ipybox.
 PLUGINS = {"sandbox": "codeact-sandbox", "plain": "codeact-default", "docker": "codeact-docker"}
 
-#: The arguments of ipybox in other clients, by mode.
-OF_OTHERS = {"sandbox": ["serve", "--sandbox"], "plain": ["serve"], "docker": ["docker"]}
+#: The manifests of a plugin for Codex and Gemini CLI. Without `hooks`, Codex would find Claude Code's.
+OF_OTHERS = (".codex-plugin/plugin.json", "gemini-extension.json")
 
 LAUNCH = "${CLAUDE_PLUGIN_ROOT}/launch/launch.sh"
 
@@ -139,25 +139,10 @@ def manifests() -> dict[str, Any]:
         options = [f"{option.flag}=${{user_config.{option.parameter}}}" for option, _ in _settings(mode)]
         servers["mcpServers"]["ipybox"]["args"] = [LAUNCH, "serve", mode, *options]
         files |= {_manifest(name): manifest, f"plugins/{name}/.mcp.json": servers}
-        files |= {f"plugins/{name}/{file}": content for file, content in _of_other_clients(mode, manifest).items()}
+        description = manifest["description"].replace("Claude writes", "Your agent writes")
+        others = [f"plugins/{name}/{file}" for file in OF_OTHERS]
+        files |= {path: _read(path) | {"version": version(), "description": description} for path in others}
     return files
-
-
-def _of_other_clients(mode: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Returns the manifests of a plugin for Codex and Gemini CLI, by their paths in it."""
-    texts = {"name": manifest["name"], "version": version()}
-    texts["description"] = manifest["description"].replace("Claude writes", "Your agent writes")
-    more = {key: manifest[key] for key in ("author", "homepage", "repository", "license", "keywords")}
-    server = {"command": "ipybox", "args": OF_OTHERS[mode]}
-    codex = {**server, "required": True, "tool_timeout_sec": 700}
-    gemini = {**server, "args": [*OF_OTHERS[mode], "--workspace", "${workspacePath}"]}
-    # Without `hooks`, Codex would find Claude Code's.
-    places: dict[str, Any] = {"skills": "./skills/", "mcpServers": "./codex.mcp.json", "hooks": []}
-    return {
-        ".codex-plugin/plugin.json": {**texts, **more, **places},
-        "codex.mcp.json": {"mcpServers": {"ipybox": codex}},
-        "gemini-extension.json": {**texts, "mcpServers": {"ipybox": gemini}},
-    }
 
 
 def _manifest(name: str) -> str:
