@@ -74,7 +74,11 @@ def start(mode: Mode, workspace: Path, options: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     refuse_project_options(workspace)
     if mode == "docker":
-        serve_from_container(workspace, options)
+        from ipybox.docker.request import run
+
+        # Becomes the client of a container, which needs no environment here. Claude Code can access the workspace:
+        # tools that transfer files would only cost context.
+        run([*server_options(mode, workspace, options), "--allowed-dir="])
     environment = Environment.here()
     environment.obtain(report)
     environment.publish()
@@ -87,14 +91,6 @@ def report(status: str) -> None:
     """Reports the progress of the build to relay.py."""
     params = {"progressToken": TOKEN, "progress": 0, "message": status}
     print(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}), flush=True)
-
-
-def serve_from_container(workspace: Path, options: list[str]) -> NoReturn:
-    """Becomes the client of a container, which needs no environment here."""
-    from ipybox.docker.request import run
-
-    # Claude Code can access the workspace: tools that transfer files would only cost context.
-    run([*server_options("docker", workspace, options), "--allowed-dir="])
 
 
 def server_options(mode: Mode, workspace: Path, options: list[str]) -> list[str]:
