@@ -47,7 +47,7 @@ KEPT_ERRORS = 4096
 #: Ids of the relay's own requests, and the progress token of the setup.
 INITIALIZE, LIST_TOOLS, TOKEN = "ipybox-initialize", "ipybox-tools", "ipybox-set-up"
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603
+METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603
 
 
 class Lines:
@@ -142,18 +142,9 @@ class Relay:
         return bool(data)
 
     def _handle_client(self, line: bytes) -> None:
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as exc:
-            self._error(None, PARSE_ERROR, f"the message is not JSON: {exc}")
-            return
-        message = members(value)
+        message = parsed(line)
         number, method = message.get("id"), message.get("method")
-        if not (isinstance(method, str) or "result" in message or "error" in message):
-            self._error(None, INVALID_REQUEST, "not a JSON-RPC 2.0 message")
-        elif "id" in message and (isinstance(number, bool) or not isinstance(number, (str, int))):
-            self._error(None, INVALID_REQUEST, "the id is neither a string nor an integer")
-        elif method == "initialize" and number is not None:
+        if method == "initialize" and number is not None:
             self._answer_initialize(message)
         elif method == "ping" and number is not None:
             self._result(number, {})
@@ -207,10 +198,7 @@ class Relay:
 
     def _handle_server(self, line: bytes) -> bool:
         """Handles a message from the server; returns whether to continue."""
-        try:
-            message = members(json.loads(line))
-        except ValueError:  # output of a library
-            return True
+        message = parsed(line)
         number, params, result = message.get("id"), members(message.get("params")), members(message.get("result"))
         if number == INITIALIZE and "error" in message:
             self._fail(str(members(message["error"]).get("message")))
@@ -225,7 +213,7 @@ class Relay:
             self._ready = True
         elif message.get("method") == "notifications/progress" and params.get("progressToken") == TOKEN:
             self._report(str(params.get("message")))
-        else:
+        elif message:
             write(1, line + b"\n")
         return True
 
@@ -309,12 +297,10 @@ class Relay:
 
     def _stop(self, number: int, _: object) -> None:
         """Ends this process and the server on a signal."""
-        if self._server is not None and self._ready:
-            self._server.send_signal(number)  # this process exits when its stdout ends
-            return
         if self._server is not None:
-            self._server.terminate()
-        os._exit(128 + number)
+            self._server.send_signal(number if self._ready else signal.SIGTERM)
+        if not self._ready:  # otherwise, this process exits when the server's stdout ends
+            os._exit(128 + number)
 
     def _send_server(self, message: Message) -> None:
         assert self._server is not None
@@ -330,6 +316,14 @@ class Relay:
 
     def _send(self, message: Message) -> None:
         write(1, encoded(message))
+
+
+def parsed(line: bytes) -> Message:
+    """Returns a message, or an empty object for anything else, such as the output of a library."""
+    try:
+        return members(json.loads(line))
+    except (ValueError, RecursionError):
+        return {}
 
 
 def members(value: object) -> Message:
