@@ -21,7 +21,7 @@ MAX_FORMS = 100
 _PIECE = 1 << 20
 
 #: Maximum characters of an exception's message, and of a traceback, which holds the message at its end.
-MAX_ERROR = 4 << 20
+MAX_ERROR = 16 << 20
 
 #: Maximum elements of HTML without content; a longer text counts as one that shows something.
 MAX_HIDDEN = 1_000_000
