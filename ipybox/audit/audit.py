@@ -52,12 +52,6 @@ class AuditLog:
         #: The last server parameters without placeholders.
         self._without_variables: Mapping[str, Any] = {}
         self.writer = LogWriter(self.file)
-        #: Lines about sessions that have done nothing yet; None if they are written.
-        self._held: list[bytes] | None = None
-
-    def hold_back(self) -> None:
-        """Writes nothing until a session does something: the workspace may never be used."""
-        self._held = []
 
     def open(self) -> None:
         """Raises an AuditError if the log can't be written."""
@@ -89,15 +83,7 @@ class AuditLog:
             if line[name] is None or name in omitted:
                 del line[name]
         # ASCII, because terminals interpret many other characters.
-        encoded = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
-        if self._held is not None:
-            if event == "session" and fields["action"] in ("start", "stop"):
-                self._held.append(encoded)
-                return
-            held, self._held = self._held, None
-            for earlier in held:
-                self.writer.add(earlier)
-        self.writer.add(encoded)
+        self.writer.add(json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n")
 
     def code(self, code: str) -> dict[str, Any]:
         """Returns the fields that describe code."""

@@ -77,12 +77,9 @@ class WorkspaceServices:
         With an engine, whose job should not sit idle, the first call starts it instead. So it does with a sandbox in an
         unused workspace: the sandbox creates placeholder files, but the plugin's user may never use ipybox there.
         """
-        if self.config.engine is None and (self._used or not self.config.sandbox):
+        used = (self.config.workspace / STATE_DIR).is_dir()
+        if self.config.engine is None and (used or not self.config.sandbox):
             self.sessions.start()
-
-    @property
-    def _used(self) -> bool:
-        return (self.config.workspace / STATE_DIR).is_dir()
 
     async def aclose(self) -> None:
         """Stops all sessions and their processes."""
@@ -152,8 +149,6 @@ class WorkspaceServices:
         """Returns the audit log, or None if it is off; raises an AuditError if it can't be written."""
         if self._audit is None:
             self._audit = self.config.opened_audit_log()
-            if self._audit is not None and not self._used:
-                self._audit.hold_back()
         return self._audit
 
     def uses_hints(self) -> bool:
