@@ -19,7 +19,6 @@ from ipybox.support.errors import GatewayError
 from ipybox.support.gc_pause import gc_paused
 from ipybox.support.tasks import start_daemon_thread
 from ipybox.tool_exec.dispatch import ToolCaller
-from ipybox.workspace.imports import guard_imports
 
 
 class GatewayOwner:
@@ -47,8 +46,6 @@ class GatewayOwner:
         async with self._lock:
             if self._users == 0:
                 self.gateway = self._new_gateway()
-                if self._config.untrusted_root is not None:
-                    guard_imports(self._config.writable_places)  # before the imports in the thread
                 start_daemon_thread(_load_components, "ipybox-imports")
                 await self._start()
             self._users += 1
