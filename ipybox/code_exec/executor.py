@@ -162,6 +162,14 @@ class CodeExecutor:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    async def prepare(self) -> None:
+        """Starts the gateway process and its first kernel in the background, so that `start` takes less time later.
+
+        Raises:
+            OSError, SandboxError: If the process can't be started.
+        """
+        await self._kernel.prepare()
+
     async def start(self) -> None:
         """Starts kernel gateway, tool server and kernel; returns when code can be executed.
 

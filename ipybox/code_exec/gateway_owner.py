@@ -8,7 +8,6 @@ their next execution. An engine's gateway is a scheduler job, and each executor 
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Self
 
 from ipybox.code_exec.config import ExecutorConfig
@@ -16,8 +15,6 @@ from ipybox.guest.protocol import APPROVE_COMMANDS, REQUIRE_ESCAPE, SHELL_VARIAB
 from ipybox.kernel_mgr.gateway import Gateway, GatewaySetup
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
-from ipybox.support.gc_pause import gc_paused
-from ipybox.support.tasks import start_daemon_thread
 from ipybox.tool_exec.dispatch import ToolCaller
 
 
@@ -45,8 +42,8 @@ class GatewayOwner:
     async def __aenter__(self) -> Self:
         async with self._lock:
             if self._users == 0:
-                self.gateway = self._new_gateway()
-                start_daemon_thread(_load_components, "ipybox-imports")
+                if not self.gateway.spawned:
+                    self.gateway = self._new_gateway()
                 await self._start()
             self._users += 1
         return self
@@ -54,6 +51,19 @@ class GatewayOwner:
     async def __aexit__(self, *_: object) -> None:
         async with self._lock:
             self._users -= 1
+            if self._users == 0:
+                await self.gateway.stop()
+
+    async def prepare(self) -> None:
+        """See `CodeExecutor.prepare`."""
+        async with self._lock:
+            if self._users == 0 and not self.gateway.spawned:
+                self.gateway = self._new_gateway()
+                await self.gateway.spawn()
+
+    async def discard(self) -> None:
+        """Stops the gateway that `prepare` started, if no executor uses it."""
+        async with self._lock:
             if self._users == 0:
                 await self.gateway.stop()
 
@@ -106,10 +116,3 @@ class GatewayOwner:
         if self._withdrawals:
             raise GatewayError("the request for a node was cancelled")
         await self.gateway.start()
-
-
-def _load_components() -> None:
-    """Imports the other modules that a start needs, while the gateway process starts."""
-    with gc_paused():
-        for module in ("kernel_mgr.client", "tool_exec.server", "audit.redaction"):
-            import_module(f"ipybox.{module}")

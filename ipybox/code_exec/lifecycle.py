@@ -89,6 +89,16 @@ class KernelLifecycle:
             raise RuntimeError(f"the code executor {self._state.value}")
         self._runtime.check_loop()
 
+    async def prepare(self) -> None:
+        """See `CodeExecutor.prepare`."""
+        self._runtime.check_loop()
+        async with self._lock:
+            if self._state is _State.NEW:
+                self._runtime.hold_loop()
+                self._resources.callback(self._runtime.release_loop)
+                self._resources.push_async_callback(self._gateways.discard)
+                await self._gateways.prepare()
+
     async def start(self) -> None:
         """See `CodeExecutor.start`. If the caller is cancelled, everything stops again."""
         self._runtime.check_loop()
@@ -208,8 +218,10 @@ class KernelLifecycle:
                 raise NotADirectoryError(errno.ENOTDIR, "no such working directory", str(place))
             self.expected_kernel_id = ""
             async with AsyncExitStack() as resources:
-                await resources.enter_async_context(self._gateways)
+                resources.push_async_callback(self._gateways.discard)
+                await self._gateways.prepare()
                 tool_server = await resources.enter_async_context(self._runtime)
+                await resources.enter_async_context(self._gateways)
                 servers = await resources.enter_async_context(tool_server.serving(self._caller))
                 self._reset_mcp_servers = servers.reset
                 resources.push_async_callback(self._end)

@@ -4,11 +4,13 @@ import asyncio
 import os
 import socket
 from contextlib import AsyncExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.gateway_owner import GatewayOwner
+from ipybox.support.gc_pause import gc_paused
 from ipybox.tool_exec.dispatch import ToolCaller
 
 if TYPE_CHECKING:
@@ -55,12 +57,13 @@ class SharedRuntime:
         self.check_loop()
         async with self._entrance:
             if self._users == 0:
+                await asyncio.to_thread(_load_components)
                 if (functions := self._config.functions) is not None:
                     from ipybox.code_exec.function_package import write_package
 
                     await asyncio.to_thread(write_package, functions, self._config.workspace)
                 self._tool_server = await self._resources.enter_async_context(self._new_tool_server())
-                self._loop, self._process = asyncio.get_running_loop(), os.getpid()
+                self.hold_loop()
             self._users += 1
             assert self._tool_server is not None
             return self._tool_server
@@ -69,7 +72,8 @@ class SharedRuntime:
         async with self._entrance:
             self._users -= 1
             if self._users == 0:
-                self._tool_server = self._loop = None
+                self._tool_server = None
+                self.release_loop()
                 await self._resources.aclose()
 
     @property
@@ -96,6 +100,15 @@ class SharedRuntime:
             raise RuntimeError(_NO_LOOP) from None
         if self._loop is not None and self._loop is not loop:
             raise RuntimeError(_CLOSED_LOOP if self.stranded else _OTHER_LOOP)
+
+    def hold_loop(self) -> None:
+        """Binds all executors to the running event loop."""
+        self._loop, self._process = asyncio.get_running_loop(), os.getpid()
+
+    def release_loop(self) -> None:
+        """Lets executors use another event loop, unless one of them is running."""
+        if self._users == 0:
+            self._loop = None
 
     def gateways(self, caller: ToolCaller) -> GatewayOwner:
         """Returns the owner of the gateway for an executor's kernel."""
@@ -142,3 +155,10 @@ class SharedRuntime:
             connection.close()
         else:
             self._tool_server.accept_kernel_connection(connection)
+
+
+def _load_components() -> None:
+    """Imports the modules that a start needs, except the MCP SDK, while the gateway process starts."""
+    with gc_paused():
+        for module in ("kernel_mgr.client", "tool_exec.server", "audit.redaction"):
+            import_module(f"ipybox.{module}")

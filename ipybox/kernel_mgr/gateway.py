@@ -50,6 +50,9 @@ class Gateway(ABC):
     #: The name of the node that runs the kernels; empty until one is assigned, None on this machine.
     node: str | None = None
 
+    #: Whether `spawn` has started a process that `start` waits for.
+    spawned: bool = False
+
     def __init__(self, limits: ResourceLimits) -> None:
         self._limits = limits
         #: Explains denials of the sandbox; None without a sandbox.
@@ -77,6 +80,9 @@ class Gateway(ABC):
         Raises:
             GatewayError: If the gateway is not running.
         """
+
+    async def spawn(self) -> None:  # noqa: B027 - optional
+        """Starts what `start` would wait for, if starting it early costs nothing."""
 
     @abstractmethod
     async def start(self) -> None:

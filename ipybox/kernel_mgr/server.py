@@ -92,6 +92,7 @@ class KernelGateway(Gateway):
         self._stopping = asyncio.Lock()
         #: Receives the message about an exceeded limit, and the ids of the kernels that are being killed.
         self.on_exceeded: Callable[[str, Collection[str]], object] = self._record_exceeded
+        self._started = False
         self._acceptor: Acceptor | None = None
         self._token_file: Path | None = None
 
@@ -116,6 +117,28 @@ class KernelGateway(Gateway):
             raise GatewayError("the kernel gateway is not running")
         return Endpoint("kernel-gateway", token=self.token, dial=self._process.link.connect)
 
+    @property
+    def spawned(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] - nobody sets it
+        """Whether `spawn` has started the process that `start` waits for."""
+        return self._process is not None and not self._started
+
+    async def spawn(self) -> None:
+        """Starts the gateway process, whose answer `start` awaits, unless there is a port: `start` creates its token.
+
+        Raises:
+            RuntimeError: If the process exists.
+            OSError, SandboxError: If the process can't be started.
+        """
+        if self._process is not None:
+            raise RuntimeError("the kernel gateway is already running")
+        if self.port is not None:
+            return
+        try:
+            await self._spawn()
+        except BaseException:
+            await asyncio.shield(self.stop())
+            raise
+
     async def start(self) -> None:
         """Starts the gateway process and returns when it answers requests.
 
@@ -125,18 +148,20 @@ class KernelGateway(Gateway):
             GatewayError: If the process ends or does not answer; the message contains its last lines of stderr.
             SandboxError: If a requirement of the sandbox is missing, or it can't start. No code ran.
         """
-        if self._process is not None:
+        if self._started:
             raise RuntimeError("the kernel gateway is already running")
         listener = listen(self.host, self.port) if self.port is not None else None
         try:
             if listener is not None:
                 self._publish(listener)
-            await self._spawn()
+            if not self.spawned:
+                await self._spawn()
             await self._wait_until_ready()
             if self._config.limits.any:
                 self._watch = self._monitor()
             if listener is not None:
                 self._acceptor = Acceptor(listener, self._hand_over, name="ipybox-port")
+            self._started = True
         except BaseException:
             if listener is not None:
                 listener.close()
@@ -154,6 +179,7 @@ class KernelGateway(Gateway):
                 self._acceptor.join(ACCEPTOR_GRACE)
                 self._acceptor = None
             await self._end_process(timeout)
+            self._started = False
 
     def abandon(self) -> None:
         """Ends the gateway after its event loop was closed."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 from ipybox.code_exec.executor import CodeExecutor
 from ipybox.support.deadline import check_seconds
-from ipybox.support.errors import CodeExecutionError
+from ipybox.support.errors import CodeExecutionError, IpyboxError
 from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,14 @@ class KernelSessions:
         sessions = self._sessions.values()
         return [each.executor for each in sessions if each.executor is not None and each.state == "running"]
 
+    async def prepare(self) -> None:
+        """Starts the default session's process and kernel in advance. If that fails, its start reports the error."""
+        try:
+            self._default = self._default or self._new_executor()
+            await self._default.prepare()
+        except (IpyboxError, OSError, ValueError) as exc:
+            logger.debug("can't prepare the default session: %s", exc)
+
     def start(self) -> None:
         """Starts the default session in the background, unless it has started or expired."""
         if not (self._stopped or DEFAULT_SESSION in self._sessions or DEFAULT_SESSION in self._expired):
@@ -145,6 +153,8 @@ class KernelSessions:
         for name in sessions:
             logger.info("session %s ended with the server", name)
         await asyncio.gather(self._tasks.wait(END_TIMEOUT), *(session.end() for session in sessions.values()))
+        if self._default is not None:  # it may have been prepared, but not started
+            await self._default.stop()
 
     def _end_reason(self, name: str) -> str:
         return _STOPPING if self._stopped else f"session {name!r} was reset while in use"

@@ -167,7 +167,7 @@ class MCPServer:
     async def _load(self) -> "OutputResourceServer":
         """Returns the SDK's server, with the tools."""
         with gc_paused():
-            self._services.start()  # starting takes about as long as loading the SDK
+            await self._services.prepare()  # starting takes about as long as loading the SDK
             tools = await asyncio.to_thread(import_module, "ipybox.mcp_server.tools")
         handlers: ToolHandlers = tools.ToolHandlers(self._services, **self._tool_options)
         self._tools = handlers

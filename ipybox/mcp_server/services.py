@@ -71,15 +71,25 @@ class WorkspaceServices:
         self._audit: AuditLog | None = None
         self._packages: PackageInstaller | None = None
 
+    async def prepare(self) -> None:
+        """Starts the default session's process and kernel in advance; with a sandbox, only in a used workspace.
+
+        A sandbox creates placeholder files, but the plugin's user may never use ipybox in this workspace.
+        """
+        if self._used or not self.config.sandbox:
+            await self.sessions.prepare()
+
     def start(self) -> None:
         """Starts the default session in the background.
 
-        With an engine, whose job should not sit idle, the first call starts it instead. So it does with a sandbox in an
-        unused workspace: the sandbox creates placeholder files, but the plugin's user may never use ipybox there.
+        In an unused workspace, or with an engine, whose job should not sit idle, the first call starts it instead.
         """
-        used = (self.config.workspace / STATE_DIR).is_dir()
-        if self.config.engine is None and (used or not self.config.sandbox):
+        if self._used and self.config.engine is None:
             self.sessions.start()
+
+    @property
+    def _used(self) -> bool:
+        return (self.config.workspace / STATE_DIR).is_dir()
 
     async def aclose(self) -> None:
         """Stops all sessions and their processes."""

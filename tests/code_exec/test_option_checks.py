@@ -99,7 +99,7 @@ def test_a_wrong_argument_of_the_plain_executor_is_the_same_error(tmp_path: Path
 WITHOUT_ASYNCIO = """
 from ipybox import CodeExecutor
 executor = CodeExecutor()
-for use in (executor.start, executor.__aenter__, executor.stop):
+for use in (executor.start, executor.__aenter__, executor.prepare, executor.stop):
     work = use()
     try:
         work.send(None)

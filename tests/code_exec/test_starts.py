@@ -13,7 +13,7 @@ from tests.servers import WAIT
 pytestmark = pytest.mark.kernel  # without the fixture `mode`: none of this depends on the sandbox
 
 
-@pytest.fixture(params=["ipybox-link", "ipybox-limits", "ipybox-accept", "ipybox-imports"])
+@pytest.fixture(params=["ipybox-link", "ipybox-limits", "ipybox-accept", "asyncio_0"])
 def missing_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a thread that can't be started, as if the user had no processes left."""
     start = threading.Thread.start

@@ -90,7 +90,7 @@ def connect(gateway: Gateway) -> None:
 
 
 async def test_started_gateway_runs_waits_for_nothing_and_has_lost_nothing(gateway: Gateway):
-    assert (gateway.running, gateway.waits_for, gateway.exceeded) == (True, "", {})
+    assert (gateway.running, gateway.spawned, gateway.waits_for, gateway.exceeded) == (True, False, "", {})
     assert await gateway.loss() is None
     with pytest.raises(RuntimeError, match="already"):
         await gateway.start()

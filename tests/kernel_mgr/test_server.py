@@ -332,6 +332,31 @@ def is_gateway(pid: int) -> bool:
     return b"ipybox.guest.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+async def test_a_process_that_was_started_ahead_is_the_one_that_is_used(tmp_path: Path, mode: Mode):
+    before = servers.descendants()
+    gateway = KernelGateway(port=None, working_dir=tmp_path, sandbox=mode.sandbox)
+    await gateway.spawn()
+    spawned = servers.descendants() - before
+    assert spawned
+    assert gateway.spawned
+    with pytest.raises(RuntimeError, match="already running"):
+        await gateway.spawn()
+    async with gateway, KernelClient(endpoint=gateway.endpoint, images_dir=tmp_path) as client:
+        assert not gateway.spawned
+        assert spawned <= servers.descendants()
+        assert (await client.execute("1 + 1")).text == "2"
+
+
+async def test_a_process_that_was_started_ahead_ends_also_if_nobody_comes(tmp_path: Path, mode: Mode):
+    before = servers.descendants()
+    executor = CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox)
+    await executor.prepare()
+    spawned = servers.descendants() - before
+    assert spawned
+    await executor.stop()
+    assert await servers.until_dead(spawned, GRACE if mode.sandbox else 0) == set()
+
+
 def links() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "ipybox-link"}
 

@@ -89,8 +89,9 @@ async def waiting_kernel(
         gateway = KernelGateway(port=None, working_dir=directory, setup=setup)
         resources.push_async_callback(gateway.stop)
         before = servers.descendants()
-        await gateway.start()
+        await gateway.spawn()
         spare = await until_first(before)
+        await gateway.start()
         client = await resources.enter_async_context(KernelClient(endpoint=gateway.endpoint, images_dir=directory))
         assert client.kernel_id == spare
         yield gateway, client
