@@ -189,11 +189,11 @@ class EngineGateway(Gateway):
         places = WritablePlaces(self._workspace, self._setup.sandbox)
         guard_imports(places)  # code on the node can write the workspace
         self._process = EngineProcess(self._engine, self._setup.limits, host_path(places))
-        pipes = await self._process.spawn()
-        link = self._link = NodeLink(self._on_tool_connection)
-        await link.open(*pipes)
         self._waiting = True
         try:
+            pipes = await self._process.spawn()
+            link = self._link = NodeLink(self._on_tool_connection)
+            await link.open(*pipes)
             await self._until_greeted(self._process, link)
         finally:
             self._waiting = False
