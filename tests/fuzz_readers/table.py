@@ -293,6 +293,14 @@ def packed(size: int, _: Path, *, name: str = "f") -> bytes:
     return written.getvalue()
 
 
+def extended(header: bytes) -> bytes:
+    """Returns a tar of one empty file with this extended header."""
+    about = tarfile.TarInfo("f")
+    about.type, about.size = tarfile.XHDTYPE, len(header)
+    padded = header + b"\0" * (-len(header) % tarfile.BLOCKSIZE)
+    return about.tobuf(tarfile.USTAR_FORMAT) + padded + tarfile.TarInfo("f").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
+
+
 def tool(description: str, schema: Any) -> dict[str, Any]:
     """Returns a tool."""
     return {"name": "t", "description": description, "inputSchema": {"type": "object", **schema}}
@@ -739,7 +747,13 @@ READERS: dict[str, Reader] = {
         ["kernel_mgr/transfer/file_transfer:FileTransfer._put", "kernel_mgr/transfer/tar:unpack"],
         lambda data: list(unpack(data, Transfer(), lambda _: None)),
         (b"\0", b"ustar", b"0", b"7" * 11 + b"\0"),
-        inputs={"files": packed, "deep": lambda size, root: packed(size, root, name="a/" * 40)},
+        inputs={
+            "files": packed,
+            "deep": lambda size, root: packed(size, root, name="a/" * 40),
+            "overlapping records": lambda size, _: extended(b"2 " * (size // 2) + b"=a\n"),
+            "digits": lambda size, _: extended(b"1" * size),
+            "records": lambda size, _: extended(b"11 %06d=\n" * (size // 11) % (*range(size // 11),)),
+        },
     ),
     "MCP message": Reader(
         ["mcp_client/messages"],

@@ -5,8 +5,10 @@ before any entry is used, and it can't be compressed, so it can't grow.
 """
 
 import io
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
+from typing import Self
 
 from ipybox.kernel_mgr.transfer.files import Item, Refused, Transfer
 from ipybox.support.printable import printable
@@ -16,8 +18,47 @@ MTIME = 315_532_800
 #: Maximum global headers, which `tarfile` copies into each member, and maximum characters of a name.
 MAX_GLOBAL_HEADERS = 100
 MAX_NAME = 4096
+#: Maximum bytes of an extended header, and maximum digits in a row in it, which `tarfile` searches in quadratic time.
+MAX_HEADER = 1 << 20
+MAX_DIGITS = 256
 #: Exceptions of `tarfile` for an invalid header, and for many headers about one member.
 _UNREADABLE = (tarfile.TarError, ValueError, LookupError, OverflowError, EOFError, RecursionError)
+
+
+#: The size of a header, the place of its type, and the types of extended headers.
+_BLOCK, _TYPE = tarfile.BLOCKSIZE, 156
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_RECORD = re.compile(rb"([1-9][0-9]{0,6}) [^=\n]+=")
+_DIGITS = bytes(code if chr(code).isascii() and chr(code).isdigit() else 32 for code in range(256))
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose extended headers are checked first: `tarfile` reads overlapping records in quadratic memory."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        """Returns the next member; raises a ValueError if its headers are not valid."""
+        file = tarfile.fileobj
+        assert file is not None
+        start = file.tell()
+        block = file.read(_BLOCK)
+        if block[_TYPE : _TYPE + 1] in _EXTENDED:
+            _check_records(file.read(min(cls.frombuf(block, "utf-8", "surrogateescape").size, MAX_HEADER + 1)))
+        file.seek(start)
+        return super().fromtarfile(tarfile)
+
+
+def _check_records(header: bytes) -> None:
+    if len(header) > MAX_HEADER or max(map(len, header.translate(_DIGITS).split()), default=0) > MAX_DIGITS:
+        raise ValueError("the tar contains an extended header that is too large")
+    at = 0
+    size = len(header.rstrip(b"\0"))
+    while at < size:
+        record = _RECORD.match(header, at)
+        end = at if record is None else at + int(record[1])
+        if record is None or record.end() >= end or header[end - 1 : end] != b"\n":
+            raise ValueError("the tar contains an extended header that is not valid")
+        at = end
 
 
 def pack(items: Iterable[Item], transfer: Transfer) -> bytes:
@@ -45,7 +86,7 @@ def unpack(packed: bytes, transfer: Transfer, refused: Refused) -> Iterator[Item
         ValueError: If it can't be read, or a member is invalid.
     """
     try:
-        archive = tarfile.open(fileobj=io.BytesIO(packed), mode="r:")  # noqa: SIM115 - in memory
+        archive = tarfile.open(fileobj=io.BytesIO(packed), mode="r:", tarinfo=_Member)  # noqa: SIM115 - in memory
     except _UNREADABLE as exc:
         raise ValueError(f"this is not an uncompressed tar archive: {exc}") from exc
     members: dict[tuple[str, ...], tarfile.TarInfo] = {}
@@ -90,6 +131,7 @@ def _members(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
         # With such sizes, reads would hit other data, or the same data again.
         if member.size < 0 or member.issparse() or (member.isreg() and member.offset_data + member.size > size):
             raise ValueError(f"{printable(member.name)} in the tar is truncated or sparse")
+        member.pax_headers = {}  # they can take much more memory than the tar
         yield member
 
 
