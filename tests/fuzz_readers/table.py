@@ -109,6 +109,9 @@ OAUTH = (
 )
 ACCEPT = b"application/openmetrics-text;version=1.0.0,"
 
+#: A line of an audit log.
+LINE = b'{"event": "%b", "session_id": "1", "time": "t", "code": "", "cell_id": "1", "tool_call_id": "%d"}\n'
+
 #: The beginning of a policy, up to the value of an argument.
 RULE = b"default: ask\nrules:\n- effect: allow\n  server: x\n  args:\n    a: "
 
@@ -649,10 +652,14 @@ READERS: dict[str, Reader] = {
         logged,
         (
             *JSON,
-            b'{"event": "cell_started", "session_id": "1", "session_name": "n", "code": "1", "cell_id": 1}\n',
-            b'{"event": "cell_finished", "session_id": "1", "cell_id": 1}\n',
+            b'{"event": "cell", "session_id": "1", "time": "t", "code": "1", "cell_id": "1"}\n',
         ),
         file("log"),
+        inputs={
+            "cells with the same calls": lambda size, _: b"".join(
+                LINE % (b"decision", number) + LINE % (b"cell", number) for number in range(size // 170)
+            )
+        },
     ),
     "installed packages": Reader(
         ["kernel_mgr/packages/distributions:_headers", "kernel_mgr/packages/store:_files_of"],

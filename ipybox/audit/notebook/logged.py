@@ -28,9 +28,11 @@ MAX_LINE_VALUES = 2000
 #: Bytes that a line counts at least, fewer than ipybox writes: ten million empty lines would take a minute.
 MIN_LINE = 64
 
-#: Maximum JSON values read per session (a value takes more memory than its text), and what each line adds to them.
+#: Maximum JSON values read per session (a value takes more memory than its text), and what each line adds to them:
+#: more if it becomes a cell of the notebook, whose parts take 5 kB.
 MAX_VALUES = 2_000_000
 LINE_VALUES = 20
+CELL_VALUES = 100
 
 #: How many of the latest sessions can be exported, and how many of them a message lists.
 MAX_SESSIONS = 1000
@@ -96,7 +98,7 @@ class LoggedSessions:
         content, left, omitted, has_code = SessionContent(), MAX_VALUES, 0, False
         for event, values in self._events():
             if event.get("session_id") == session.id:
-                left -= values + LINE_VALUES
+                left -= values + (CELL_VALUES if event["event"] in ("cell", "session") else LINE_VALUES)
                 if left > 0:
                     content.add(event)
                 has_code |= "code" in event

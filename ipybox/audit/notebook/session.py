@@ -87,6 +87,8 @@ class SessionContent:
         self.count = 0
         #: The tool calls by cell id; "" for calls outside cells.
         self.calls: defaultdict[str, list[Call]] = defaultdict(list)
+        #: The ids of cells that have ended: another cell with such an id, in a forged log, has no calls.
+        self._ended: set[str] = set()
         self._dropped: Counter[str] = Counter()
         #: The calls that have not ended, by cell id and call id.
         self._open: dict[tuple[str, str], Call] = {}
@@ -121,7 +123,9 @@ class SessionContent:
 
     def _add_cell(self, cell_id: str, event: Event, cell: ExecutedCell) -> None:
         cell.metadata = _scalars(event, _CELL_FIELDS) | cell.metadata
-        cell.tool_calls = self.calls[cell_id]
+        if cell_id not in self._ended:
+            self._ended.add(cell_id)
+            cell.tool_calls = self.calls[cell_id]
         if dropped := self._dropped.pop(cell_id, 0):
             cell.metadata["tool_calls_dropped"] = dropped
         self.append(cell)
@@ -219,7 +223,9 @@ class SessionHistory(SessionContent):
             self._bytes -= self._sizes.pop(0)
             if isinstance(oldest, ExecutedCell):
                 self._cells_dropped += 1
-                self.calls.pop(oldest.metadata.get("cell_id", ""), None)
+                cell_id = oldest.metadata.get("cell_id", "")
+                self.calls.pop(cell_id, None)
+                self._ended.discard(cell_id)
 
     def _error(self, exc: BaseException) -> RaisedException:
         raised: RaisedException | None = getattr(exc, "raised", None)

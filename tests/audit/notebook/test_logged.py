@@ -159,7 +159,7 @@ def test_hostile_lines_are_counted_and_cost_nothing(tmp_path: Path, capsysbinary
 def test_what_a_notebook_can_have_of_a_session_is_bounded(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(logged, "MAX_VALUES", 100)
+    monkeypatch.setattr(logged, "MAX_VALUES", 500)
     record(tmp_path, *(str(number) for number in range(9)))
     first, *rest = cells(tmp_path, "default", capsysbinary)
     assert 0 < len(rest) < 9
