@@ -16,16 +16,19 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import httpx2
 
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, ExcessError, MessageLimit
+
+# IPv6 addresses that networks translate to the IPv4 address at their end: https://www.rfc-editor.org/rfc/rfc6052
+_TRANSLATED = IPv6Network("64:ff9b::/96")
 
 # The end of a line, and an empty line: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
@@ -113,7 +116,10 @@ def zone_of(address: str) -> Zone:
     """
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
-        ip = ip.ipv4_mapped or ip
+        if ip.is_site_local:
+            return Zone.PRIVATE
+        translated = ip_address(int(ip) & 0xFFFF_FFFF) if ip in _TRANSLATED else None
+        ip = ip.ipv4_mapped or ip.sixtofour or translated or ip
     if ip.is_loopback or ip.is_unspecified:
         return Zone.LOOPBACK
     if ip.is_link_local:
@@ -221,12 +227,14 @@ class BoundedStream(httpx2.AsyncByteStream):
 
 def _zone_of_name(host: str) -> Zone | None:
     """Returns the zone of a host, if its name implies one."""
+    host = host.removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return Zone.LOOPBACK
-    try:
+    with suppress(ValueError):
         return zone_of(host)
-    except ValueError:
-        return None
+    with suppress(OSError, ValueError):  # another form of an IPv4 address, such as 127.1 or 0x7f000001
+        return zone_of(socket.inet_ntoa(socket.inet_aton(host)))
+    return None
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:

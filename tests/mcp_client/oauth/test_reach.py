@@ -197,9 +197,20 @@ async def test_a_name_that_leads_nearer_than_before_is_not_followed(near: Site):
         ("192.168.0.1", Zone.PRIVATE),
         ("100.64.0.1", Zone.PRIVATE),
         ("fd00::1", Zone.PRIVATE),
+        ("fec0::1", Zone.PRIVATE),
+        ("64:ff9b::a00:1", Zone.PRIVATE),
+        ("64:ff9b::808:808", Zone.INTERNET),
+        ("2002:7f00:1::", Zone.LOOPBACK),
         ("8.8.8.8", Zone.INTERNET),
         ("2606:4700::1", Zone.INTERNET),
     ],
 )
 def test_addresses_are_in_zones(address: str, zone: Zone):
     assert http.zone_of(address) is zone
+
+
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "017700000001", "127.0.0.1.", "localhost.", "0"])
+async def test_other_spellings_of_this_machine_are_out_of_reach_even_behind_a_proxy(host: str):
+    reach = Reach("https://8.8.8.8")
+    with pytest.raises(OutOfReachError, match="on this machine"):
+        await reach.check(httpx2.URL(f"http://{host}/"))
