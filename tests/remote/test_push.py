@@ -271,6 +271,17 @@ async def test_directory_with_too_many_files_is_named_and_deletes_nothing_there(
     assert len(found(ends.there)) == 8
 
 
+async def test_directory_with_too_many_files_is_not_read_before_each_cell(ends: Ends, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(push, "MAX_ITEMS", 10)
+    monkeypatch.setattr(push, "REST", 1_000_000)
+    put(ends.here, {f"gentools/{n}.py": "x" for n in range(12)})
+    assert len(await ends.push.send()) == 1
+    for number in range(9):
+        (ends.here / f"gentools/{number}.py").unlink()
+    assert await ends.push.send() == []
+    assert found(ends.there) == {}
+
+
 async def test_name_that_is_not_unicode_is_named(ends: Ends):
     put(ends.here, {"gentools/fine.py": "x"})
     (Path(os.fsdecode(os.fsencode(ends.here) + b"/gentools/\xff.py"))).touch()

@@ -7,6 +7,7 @@ back except through `Push.read`: files that code writes on the node are lost whe
 import asyncio
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,10 @@ PART_FILES: Final = 1000
 ANSWER_TIMEOUT: Final = 60.0
 SLOWEST: Final = 1 << 20
 
+#: A directory that exceeds a limit is read again after so many times the time that it took: before each cell, reading a
+#: large one would take seconds.
+REST: Final = 20
+
 _NOT_SENT = "Not sent to the node that runs code"
 
 #: Detects changes of a file: inode number, size, modification time, and whether its owner can execute it. Not the
@@ -69,6 +74,8 @@ class Push:
         #: The status of the package directory when it was sent; each installation replaces the directory.
         self._packages: _Status | None = None
         self._reported: set[str] = set()
+        #: The directories that exceed a limit: when to read them again, and which limit.
+        self._excessive: dict[str, tuple[float, str]] = {}
         self._turn = asyncio.Lock()
 
     async def send(self) -> list[str]:
@@ -135,7 +142,14 @@ class Push:
 
     async def _send(self, root: str, refused: Refused, transfer: Transfer) -> None:
         sent = self._sent.setdefault(root, {})
-        found, changed = await asyncio.to_thread(self._scan, root, sent, refused, transfer)
+        again, excess = self._excessive.get(root, (0.0, ""))
+        if (begun := time.monotonic()) < again:
+            raise ValueError(excess)
+        try:
+            found, changed = await asyncio.to_thread(self._scan, root, sent, refused, transfer)
+        except ValueError as exc:
+            self._excessive[root] = time.monotonic() + REST * (time.monotonic() - begun), str(exc)
+            raise
         gone = [path for path in sent if path not in found]
         for at in range(0, len(gone), protocol.MAX_REMOVED):
             removed = gone[at : at + protocol.MAX_REMOVED]
