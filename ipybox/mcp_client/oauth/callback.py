@@ -64,7 +64,10 @@ class CallbackServer:
 
     def expect(self, authorization_url: str) -> None:
         """Accepts only responses to this authorization request, by their `state`."""
-        self._state = parse_qs(urlsplit(authorization_url).query)["state"][0]
+        states = parse_qs(urlsplit(authorization_url).query).get("state")
+        if not states:
+            raise SignInError("the authorization server's address for sign-ins has a fragment, which hides the request")
+        self._state = states[-1]  # the SDK's: what the authorization server has in its address comes before it
 
     async def result(self) -> AuthorizationCodeResult:
         """Waits for the response.
