@@ -1,6 +1,5 @@
 """`--approve writes`: a person agrees to a server's reading tools once, and is asked again about whatever changes."""
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -218,9 +217,10 @@ async def test_a_rule_allows_no_call_whose_cell_ends_while_the_server_lists_its_
 ):
     async with serving(workspace, User(chosen(THE_ONE))) as client:
         await server.register(client)
-        tools = (tmp_path / "tools.json").read_text()
-        (tmp_path / "tools.json").unlink()
-        os.mkfifo(tmp_path / "tools.json")
+        file = tmp_path / "tools.json"
+        tools = file.read_text()
+        file.unlink()
+        os.mkfifo(file)
         await run(
             client,
             f"""
@@ -234,10 +234,11 @@ def call():
         said.append(error)
 thread = threading.Thread(target=call)
 thread.start()
+pipe = open({str(file)!r}, "w")  # returns when the server lists its tools, which takes until the next cell
 """,
         )
-        await asyncio.to_thread((tmp_path / "tools.json").write_text, tools)  # once the server asks for them
-        assert "not approved: its cell has ended" in await run(client, "thread.join(); print(said[0])")
+        said = await run(client, f"pipe.write({tools!r}); pipe.close(); thread.join(); print(said[0])")
+        assert "not approved: its cell has ended" in said
 
 
 async def test_a_person_agrees_to_all_that_read_only_if_the_form_names_all(workspace: Path, server: Server):
