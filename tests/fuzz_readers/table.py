@@ -751,7 +751,11 @@ READERS: dict[str, Reader] = {
         largest=1 << 14,
     ),
     "tar": Reader(
-        ["kernel_mgr/transfer/file_transfer:FileTransfer._put", "kernel_mgr/transfer/tar:unpack"],
+        [
+            "kernel_mgr/transfer/file_transfer:FileTransfer._put",
+            "kernel_mgr/transfer/tar:unpack",
+            "kernel_mgr/transfer/tar:_Member",
+        ],
         lambda data: list(unpack(data, Transfer(), lambda _: None)),
         (b"\0", b"ustar", b"0", b"7" * 11 + b"\0"),
         inputs={
