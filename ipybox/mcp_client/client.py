@@ -221,7 +221,8 @@ class MCPClient:
         """
         client, _ = self._established()
         try:
-            to_json(tool_args)  # the SDK would end the connection
+            if not all(isinstance(value, str) and value.isascii() for value in tool_args.values()):
+                to_json(tool_args)  # the SDK would end the connection
         except ValueError as exc:
             raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from exc
         return tool_result(await self._request(client.call_tool(tool_name, tool_args)))

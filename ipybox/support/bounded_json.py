@@ -12,8 +12,8 @@ from typing import Any
 #: More values than legitimate JSON contains. Building this many takes about half a second and 300 MB.
 MAX_VALUES = 3_000_000
 
-#: Bytes of JSON above which it is parsed in a thread, and values above which `loads` lets other threads run. Fewer
-#: values take at most 20 ms.
+#: Bytes of JSON above which parsing it may take long, and values above which it does, and `loads` lets other threads
+#: run. Fewer values take at most 20 ms.
 LARGE_BYTES = 1 << 18
 MANY_VALUES = 100_000
 
@@ -92,6 +92,13 @@ def count_values(data: bytes | bytearray, enough: int) -> int:
         if max(values, quotes // 2) > MAX_VALUES:
             break
     return max(values, quotes // 2 if quotes // 2 > MAX_VALUES else 0)
+
+
+def takes_long(data: bytes | bytearray) -> bool:
+    """Returns whether JSON should be parsed in a thread. For few values in a long text, that would only cost time."""
+    if len(data) <= LARGE_BYTES:
+        return False
+    return len(data) > _MANY_PIECES or count_values(data, MANY_VALUES) > MANY_VALUES
 
 
 async def exceeds_limit(data: bytes | bytearray) -> bool:

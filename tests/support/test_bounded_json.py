@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ipybox.support import bounded_json
-from ipybox.support.bounded_json import MAX_VALUES, count_values, exceeds_value_limit, loads
+from ipybox.support.bounded_json import MAX_VALUES, count_values, exceeds_value_limit, loads, takes_long
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000])
@@ -29,6 +29,14 @@ def test_separators_in_strings_are_no_values() -> None:
 def test_only_more_values_than_the_limit_exceed_it(values: int, exceeds: bool) -> None:
     assert exceeds_value_limit(b"[" + b"1," * values + b"1]") is exceeds
     assert not exceeds_value_limit(b'["' + b"1," * values + b'1"]')
+
+
+@pytest.mark.parametrize(
+    ("data", "takes"),
+    [(b"1," * (1 << 17), True), (b"1," * 1000, False), (b"x" * 1_000_000, False), (b"x" * (8 << 20), True)],
+)
+def test_only_many_values_or_much_text_take_long_to_parse(data: bytes, takes: bool) -> None:
+    assert takes_long(b"[1" + data + b"]") is takes
 
 
 TEXTS = [
