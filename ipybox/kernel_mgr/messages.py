@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
-from ipybox.support.bounded_json import count_values, exceeds_value_limit, loads, takes_long
+from ipybox.support.bounded_json import LARGE_BYTES, count_values, exceeds_value_limit, loads
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
@@ -53,7 +53,7 @@ class Message:
     buffers: tuple[memoryview, ...] = ()
 
     def __post_init__(self) -> None:
-        self.is_large = takes_long(self.raw_content)
+        self.is_large = len(self.raw_content) > LARGE_BYTES
         self.type = str(self.header.get("msg_type", ""))
         msg_id = self.parent_header.get("msg_id")
         self.parent_id = msg_id if isinstance(msg_id, str) else None

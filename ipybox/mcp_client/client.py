@@ -221,7 +221,8 @@ class MCPClient:
         """
         client, _ = self._established()
         try:
-            if not all(isinstance(value, str) and value.isascii() for value in tool_args.values()):
+            values = tool_args.values()
+            if {*map(type, values)} != {str} or not all(map(str.isascii, values)):
                 to_json(tool_args)  # the SDK would end the connection
         except ValueError as exc:
             raise ToolRunnerError(f"can't send the arguments of {tool_name}: {exc}") from exc

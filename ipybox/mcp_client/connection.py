@@ -144,6 +144,8 @@ class ClientConnection:
     @cached_property
     def choice(self) -> str:
         """A hash of the program or address that placeholders choose, see `ToolSpec.chosen`; keys don't count."""
+        if not self._values:
+            return ""
         chosen = {key: self.server_params.get(key) for key in ("command", "args", "cwd", "url")}
         values = {name: value for name, value in self._values.items() if not is_key(value)}
         return secret_hash(fill_in(chosen, values)) if variables(chosen) else ""

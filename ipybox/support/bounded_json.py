@@ -95,9 +95,7 @@ def count_values(data: bytes | bytearray, enough: int) -> int:
 
 
 def takes_long(data: bytes | bytearray) -> bool:
-    """Returns whether JSON should be parsed in a thread. For few values in a long text, that would only cost time."""
-    if len(data) <= LARGE_BYTES:
-        return False
+    """Returns whether large JSON should be parsed in a thread. For few values in a long text, that only costs time."""
     return len(data) > _MANY_PIECES or count_values(data, MANY_VALUES) > MANY_VALUES
 
 

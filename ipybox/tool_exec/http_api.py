@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from ipybox.guest.tools.protocol import MAX_REQUEST_BYTES, RunReply
-from ipybox.support.bounded_json import MAX_VALUES, exceeds_limit, loads, takes_long
+from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, exceeds_limit, loads, takes_long
 from ipybox.support.limited_server import LimitedServer
 from ipybox.support.listen import is_local
 from ipybox.support.sizes import format_bytes
@@ -184,7 +184,7 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
     body = await read_body(request, limit, what=what)
     try:
         # Not request.json(): the sender could choose a codec that takes minutes.
-        if takes_long(body):
+        if len(body) > LARGE_BYTES and takes_long(body):
             text = body.decode(errors="surrogatepass")
             del body
             return await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
