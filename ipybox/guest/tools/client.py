@@ -207,7 +207,7 @@ def _reaching(address: ServerAddress) -> Generator[None]:
         raise ToolRunnerError(f"no response from the tool server at {address}: {exc}{hint}") from None
 
 
-def _decoded(status: int, body: bytes) -> dict[str, Any]:
+def _decoded(status: int, body: bytearray) -> dict[str, Any]:
     try:
         reply: object = json.loads(body)
     except ValueError:

@@ -85,7 +85,7 @@ class HTTPConnection:
         self._in_step, self._answer, self._head = False, bytearray(), None
         return f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
-    def receive(self, data: bytes) -> tuple[int, bytes] | None:
+    def receive(self, data: bytes) -> tuple[int, bytearray] | None:
         """Adds received bytes, and returns the status and the body of the response as soon as it is complete.
 
         Raises:
@@ -105,8 +105,10 @@ class HTTPConnection:
         if len(self._answer) < length:
             return None
         # After a rejected token, the next connection reads the token again.
-        self._in_step = stays and len(self._answer) == length and status != UNAUTHORIZED
-        return status, bytes(self._answer[:length])
+        body, self._answer = self._answer, bytearray()
+        self._in_step = stays and len(body) == length and status != UNAUTHORIZED
+        del body[length:]
+        return status, body
 
 
 def _parse_head(head: str) -> tuple[int, int, bool]:
@@ -130,7 +132,7 @@ class ConnectionPool:
         self._idle: list[HTTPConnection] = []
         self._process = os.getpid()
 
-    def request(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: bytes) -> tuple[int, bytearray]:
         """Makes a request and returns the status and body of the response."""
         connection = self._pop_usable() or self._connect()
         with self._given_back(connection):
@@ -140,7 +142,7 @@ class ConnectionPool:
                 pass
             return answer
 
-    async def request_async(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def request_async(self, method: str, path: str, body: bytes) -> tuple[int, bytearray]:
         """Like `request`, but doesn't block. Cancelling it cancels the request."""
         loop = asyncio.get_running_loop()
         connection = self._pop_usable() or await asyncio.to_thread(self._connect)

@@ -14,7 +14,7 @@ from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from tests.servers import WAIT
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Request = Callable[[str, str, bytes], Awaitable[tuple[int, bytes]]]
+Request = Callable[[str, str, bytes], Awaitable[tuple[int, bytearray]]]
 MakeRequest = Callable[[ServerAddress], Request]
 
 
@@ -26,7 +26,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[MakeRequest]:
     def blocking(address: ServerAddress) -> Request:
         pool = ConnectionPool(address)
 
-        async def make(*request: Any) -> tuple[int, bytes]:
+        async def make(*request: Any) -> tuple[int, bytearray]:
             return await asyncio.get_running_loop().run_in_executor(threads, pool.request, *request)
 
         return make
@@ -242,7 +242,7 @@ async def test_cancelling_a_request_withdraws_it_and_the_next_one_works():
 async def test_threads_share_a_pool():
     async with asyncio.timeout(WAIT), serving(echo) as address:
         pool = ConnectionPool(address)
-        results: dict[int, list[bytes]] = {}
+        results: dict[int, list[bytearray]] = {}
 
         def work(number: int) -> None:
             results[number] = [pool.request("POST", "/", b"%d %d" % (number, i))[1] for i in range(20)]
