@@ -6,7 +6,9 @@ when a connection is made, before anything is sent over it. A proxy resolves nam
 are addresses can be checked.
 
 Responses are decoded as UTF-8, whatever their headers say, because some of Python's codecs take minutes. The size of a
-response or event, and its number of values, are checked before the SDK parses it.
+response or event, and its number of values, are checked before the SDK parses it. Compressed responses, for which nobody
+asked, are decompressed here: httpx2 keeps whatever follows the end of the compressed content, without a limit, and
+copies it for each chunk. Event streams are not, because 20 KB could contain millions of events.
 
 Hooks of the HTTP library do this for every request, including those of sign-ins.
 """
@@ -15,11 +17,13 @@ import asyncio
 import re
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from http.cookiejar import CookieJar
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
@@ -33,6 +37,15 @@ _TRANSLATED = IPv6Network("64:ff9b::/96")
 # The end of a line, and an empty line: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _LONGEST_END = 4
+
+#: Maximum bytes that are decompressed at once.
+_DECODED = 1 << 20
+
+#: How many small chunks a response or event may have, and bytes that allow another one: each takes 6 µs.
+_MAX_CHUNKS, _CHUNK = 10_000, 100
+
+#: Maximum number of cookies that a server sets. Each request sends all of them.
+MAX_COOKIES = 100
 
 #: Maximum number of lines in an event. In memory, lines take a hundred times as much as their bytes.
 MAX_EVENT_LINES = 1_000_000
@@ -147,6 +160,7 @@ def bounded(
 
     async def before(request: httpx2.Request) -> None:
         await reach.check(request.url)
+        request.headers["Accept-Encoding"] = "identity"
         request.extensions = {**request.extensions, "trace": trace(request)}
 
     def trace(request: httpx2.Request) -> Callable[[str, dict[str, Any]], Any]:
@@ -173,10 +187,15 @@ def bounded(
 
     async def after(response: httpx2.Response) -> None:
         response.encoding = "utf-8"
-        encoded = {"content-encoding": response.headers.pop("content-encoding", "identity")}
-        decoded = httpx2.Response(200, headers=encoded, stream=response.stream, request=response.request)
         events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = BoundedStream(decoded, max_bytes, limit or MessageLimit(), events, on_excess)
+        encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "") and (events or encoding != "gzip"):
+            what = "an event stream" if events else "a response"
+            raise httpx2.DecodingError(f"{what} with the content encoding {encoding[:100]!r} is not supported")
+        received = httpx2.Response(200, stream=response.stream, request=response.request)
+        response.stream = BoundedStream(
+            received, max_bytes, limit or MessageLimit(), events, encoding == "gzip", on_excess
+        )
 
     return {"request": [before], "response": [after]}
 
@@ -189,6 +208,7 @@ class BoundedStream(httpx2.AsyncByteStream):
     max_bytes: int
     limit: MessageLimit
     events: bool
+    gzip: bool
     on_excess: Callable[[ExcessError], None]
     #: Returns the replacement for an event.
     rewrite: Callable[[bytes], Awaitable[bytes]] | None = None
@@ -211,18 +231,53 @@ class BoundedStream(httpx2.AsyncByteStream):
         await self.response.aclose()
 
     async def _pieces(self) -> AsyncGenerator[tuple[bytes, bool]]:
-        pending = bytearray()
-        async for data in self.response.aiter_bytes():
-            searched = max(len(pending) - _LONGEST_END, 0)
-            pending += data
-            start = 0
-            for end in [found.end() for found in _EVENT_END.finditer(pending, searched)] if self.events else ():
-                yield bytes(pending[start:end]), True
-                start = end
-            del pending[:start]
-            if len(pending) > self.max_bytes:
-                raise ExcessError(f"{self.max_bytes:,} bytes")
+        pending, chunks = bytearray(), 0
+        async with aclosing(self._decoded()) as decoded:
+            async for data in decoded:
+                chunks += 1
+                searched = max(len(pending) - _LONGEST_END, 0)
+                pending += data
+                start = 0
+                for end in [found.end() for found in _EVENT_END.finditer(pending, searched)] if self.events else ():
+                    yield bytes(pending[start:end]), True
+                    start, chunks = end, 0
+                del pending[:start]
+                if len(pending) > self.max_bytes:
+                    raise ExcessError(f"{self.max_bytes:,} bytes")
+                if chunks > _MAX_CHUNKS + len(pending) // _CHUNK:
+                    raise ExcessError(f"{_MAX_CHUNKS:,} small chunks")
         yield bytes(pending), False
+
+    async def _decoded(self) -> AsyncGenerator[bytes]:
+        """Yields the content as it arrives; what follows the end of compressed content is not read."""
+        decoder, chunks = zlib.decompressobj(zlib.MAX_WBITS | 16), 0
+        async with aclosing(self.response.aiter_raw()) as received:
+            async for data in received:
+                chunks += 1
+                if chunks % _CHUNK == 0:
+                    await asyncio.sleep(0)  # many arrive at once
+                while data and self.gzip and not decoder.eof:
+                    try:
+                        yield decoder.decompress(data, _DECODED)
+                    except zlib.error as exc:
+                        raise httpx2.DecodingError(str(exc)) from exc
+                    data = decoder.unconsumed_tail
+                    await asyncio.sleep(0)
+                if decoder.eof:
+                    return
+                if not self.gzip:
+                    yield data
+
+
+class FewCookies(CookieJar):
+    """The cookies of a server, which are forgotten if there are too many."""
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        """Adds the cookies of a response."""
+        if len(response.info().get_all("Set-Cookie", [])) <= MAX_COOKIES:
+            super().extract_cookies(response, request)
+        if len(self) > MAX_COOKIES:
+            self.clear()
 
 
 def _zone_of_name(host: str) -> Zone | None:

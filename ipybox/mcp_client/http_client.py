@@ -20,7 +20,7 @@ import httpx2
 from mcp_types import METHOD_NOT_FOUND, JSONRPCError, RequestId
 from pydantic_core import from_json
 
-from ipybox.mcp_client.http import BoundedStream, Reach, bounded, trusted_authorities
+from ipybox.mcp_client.http import BoundedStream, FewCookies, Reach, bounded, trusted_authorities
 from ipybox.mcp_client.messages import Wire, encode, error_reply, read_answer, read_messages, validated
 from ipybox.mcp_client.oauth import SignInError
 from ipybox.mcp_client.params import RemoteParams, public_url
@@ -89,6 +89,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
             # No limit on reading: the caller limits the time of a tool call, and an event stream may be idle.
             timeout=httpx2.Timeout(None, connect=connection.connect_timeout, write=_WRITE_TIMEOUT),
             auth=connection.auth,
+            cookies=FewCookies(),
             event_hooks=bounded(
                 reach,
                 is_server=True,

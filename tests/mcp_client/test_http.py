@@ -13,7 +13,7 @@ import pytest
 
 from ipybox.errors import MCPConnectionLost
 from ipybox.mcp_client.client import MCPClient
-from ipybox.mcp_client.http import MAX_EVENT_LINES, ExcessiveResponseError, Reach, bounded
+from ipybox.mcp_client.http import MAX_COOKIES, MAX_EVENT_LINES, ExcessiveResponseError, FewCookies, Reach, bounded
 from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES, ExcessError
 from tests.servers import WAIT
 
@@ -95,13 +95,16 @@ async def test_other_tasks_run_between_the_events_of_a_chunk():
             id="values_in_lines",
         ),
         pytest.param(b":\n" * (MAX_EVENT_LINES + 1), EVENTS, 1 << 30, "1,000,000 lines", id="lines"),
+        pytest.param(b" " * 20_000, {}, 1 << 30, "10,000 small chunks", id="chunks"),
+        pytest.param(b":" * 20_000, EVENTS, 1 << 30, "10,000 small chunks", id="chunks_of_an_event"),
     ],
 )
 async def test_a_response_that_costs_too_much_is_not_read(
     body: bytes, headers: dict[str, str], limit: int, reason: str
 ):
     refused: list[ExcessError] = []
-    async with answered(body, headers, refused=refused, limit=limit) as response:
+    size = 1 if "chunks" in reason else 65536
+    async with answered(body, headers, size, refused=refused, limit=limit) as response:
         with pytest.raises(ExcessiveResponseError, match=f"it sent a message larger than the limit of {reason}"):
             await response.aread()
 
@@ -112,6 +115,44 @@ async def test_a_compressed_response_is_read_and_the_rest_of_it_stays_as_it_was(
     async with answered(gzip.compress(b"text"), {"Content-Encoding": "gzip", "X-A": "b"}) as response:
         assert await response.aread() == b"text"
         assert response.headers["X-A"] == "b"
+
+
+async def test_what_follows_the_end_of_compressed_content_is_not_read():
+    async with answered(gzip.compress(b"text") + bytes(1 << 20), {"Content-Encoding": "gzip"}, 1000) as response:
+        assert await response.aread() == b"text"
+        assert response.num_bytes_downloaded == len(b"text")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "headers"), [("gzip, gzip", {}), ("deflate", {}), ("br", {}), ("gzip", EVENTS)], ids=str
+)
+async def test_content_that_could_grow_without_limit_is_refused(encoding: str, headers: dict[str, str]):
+    with pytest.raises(httpx2.DecodingError, match=f"content encoding '{encoding}' is not supported"):
+        async with answered(gzip.compress(b"text"), {"Content-Encoding": encoding, **headers}):
+            pass
+
+
+async def test_a_body_that_is_not_compressed_as_it_says_is_an_error_of_the_request():
+    async with answered(b"text", {"Content-Encoding": "gzip"}) as response:
+        with pytest.raises(httpx2.DecodingError):
+            await response.aread()
+
+
+async def test_a_server_can_not_fill_requests_with_cookies():
+    sent: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.headers.get("Cookie", ""))
+        number = int(request.url.path[1:])
+        cookies = [("Set-Cookie", f"{request.url.path[1:]}-{each}=x; Path=/") for each in range(number)]
+        return httpx2.Response(200, headers=cookies)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), cookies=FewCookies()) as client:
+        for number in (2, MAX_COOKIES - 1, 1, 2500, 0):
+            await client.get(f"http://localhost/{number}")
+
+    # Those that are too many together are forgotten, and so many at once not even read.
+    assert [each.count("=") for each in sent] == [0, 2, 0, 1, 1]
 
 
 async def test_no_codec_of_the_servers_choice_is_used():
