@@ -394,6 +394,18 @@ def alike(size: int) -> list[str]:
     return ["a" + f"{number:b}".translate({ord("0"): "!", ord("1"): "?"}) for number in range(size // 20)]
 
 
+def alternatives(schemas: list[Any]) -> Any:
+    """Returns one schema, which nests alternatives."""
+    while len(schemas) > 1:
+        schemas = [{"anyOf": schemas[start : start + 40]} for start in range(0, len(schemas), 40)]
+    return schemas[0]
+
+
+def references(size: int, schema: Any) -> Any:
+    """Returns properties that all have one schema."""
+    return {"d": schema, "properties": numbered(size // 3, {"$ref": "#/d"})}
+
+
 def words(size: int) -> list[str]:
     """Returns words of letters only."""
     return [
@@ -839,6 +851,22 @@ READERS: dict[str, Reader] = {
                 "properties": {each: {"type": "string", "pattern": rf"\w{{9}}{each}"} for each in words(size // 60)}
             },
             "parts that require": lambda size, _: {"allOf": [{"required": [each]} for each in words(size // 30)]},
+            "alternatives of alternatives": lambda size, _: {
+                "properties": {"a": alternatives([{"const": number} for number in range(size // 20)])}
+            },
+            "alternatives with names": lambda size, _: {
+                "properties": {"a" * (size // 2): alternatives([{"enum": ["a", "b"]}] * (size // 60))}
+            },
+            "references to constants": lambda size, _: references(size, {"enum": [1, "a" * (size // 2)]}),
+            "references to a description": lambda size, _: references(size, {"description": "a " * (size // 4)}),
+            "references to many types": lambda size, _: references(size, {"type": ["string"] * (size // 20)}),
+            "references to parts without one": lambda size, _: references(
+                size, {"allOf": [*[{}] * (size // 8), {"$ref": "https://a.b"}]}
+            ),
+            "alternatives of many properties": lambda size, _: {
+                "d": {"properties": numbered(size // 2, {})},
+                "anyOf": [{"$ref": "#/d"}] * (size // 40),
+            },
             "parts that list": lambda size, _: {"allOf": [{"properties": {"a": {"enum": words(size // 30)}}}] * 2},
         },
     ),

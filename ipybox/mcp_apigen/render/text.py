@@ -102,7 +102,8 @@ def commented(line: str, text: str) -> str | None:
 
 def summary(text: str, width: int) -> str:
     """Returns the first sentence of a description on one line of at most `width` characters."""
-    paragraph = " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
+    beginning = text.lstrip()[:_MAX_DOCSTRING].rstrip()
+    paragraph = " ".join(re.split(r"\n\s*\n", beginning, maxsplit=1)[0].split())
     sentence = re.match(r".+?(?<!e\.g)(?<!i\.e)[.!?](?=\s+[^\sa-z]|$)", paragraph)
     line = sentence[0] if sentence else paragraph
     if len(line) > width:

@@ -26,6 +26,7 @@ from ipybox.mcp_apigen.schema.ir import (
     DefaultValue,
     DictType,
     ListType,
+    LiteralType,
     Model,
     ModelField,
     Scalar,
@@ -33,12 +34,15 @@ from ipybox.mcp_apigen.schema.ir import (
     UnenforcedType,
 )
 from ipybox.mcp_apigen.schema.resolve import MAX_DEPTH, Resolver, SchemaError, UnresolvedReference
-from ipybox.mcp_apigen.schema.unions import MAX_VALUES, constants, union
+from ipybox.mcp_apigen.schema.unions import MAX_OPTIONS, MAX_VALUES, constants, union
 from ipybox.mcp_apigen.schema.values import Schema, elements, is_object, is_text, mapping, strings
 
-_MAX_OPTIONS = 40
 _MAX_STEPS = 20_000
 _MAX_NOTE = 100
+#: Characters of a name that become part of a class's name.
+_MAX_HINT = 320
+#: How much more than itself a schema may cost where references lead to the same parts: times its size, and in addition.
+_TIMES, _MORE = 8, 50_000
 
 
 def parse(resolver: Resolver, name: str) -> tuple[Model, list[str], bool]:
@@ -63,7 +67,15 @@ class _SchemaParser:
     exact: bool = True
     _models: dict[int, Model] = field(default_factory=dict[int, Model])
     _alike: dict[tuple[str, str], Model] = field(default_factory=dict[tuple[str, str], Model])
+    _choices: dict[tuple[int, str], Type] = field(default_factory=dict[tuple[int, str], Type])
     _steps: int = 0
+    _spent: int = 0
+
+    def _spend(self, work: int) -> None:
+        """Counts characters and elements that are read or rendered, as often as they are."""
+        self._spent += work
+        if self._spent > _TIMES * self._resolver.size + _MORE:
+            raise SchemaError("the schema is too large where its references lead to the same parts")
 
     def _type(self, schema: Any, hint: str, depth: int) -> Type:
         self._steps += 1
@@ -73,8 +85,9 @@ class _SchemaParser:
             self.exact &= schema is True
             return ANY
         flat = self._flat(schema)
+        self._spend(len(flat) + sum(len(value) for value in flat.values() if isinstance(value, list)))
         self.exact &= id(flat) not in self._resolver.merged
-        hint = self._resolver.names.get(id(flat), hint)
+        hint = self._resolver.names.get(id(flat), hint)[:_MAX_HINT]
         result = self._flat_type(flat, hint, depth)
         if flat.get("nullable") is True:  # OpenAPI, from which many servers derive their schemas
             result = union([result, NULL], hint)
@@ -92,11 +105,15 @@ class _SchemaParser:
         kinds = strings(schema.get("type"))
         if not OF_KIND.keys() >= {*kinds} or len(kinds) < len(elements(schema.get("type"))):
             kinds = []  # unknown ones
+        kinds = [*dict.fromkeys(kinds)]
         said = demands(schema, kinds)
         self.exact &= bool(kinds) or "type" not in schema
         if "const" in schema or "enum" in schema:
             values = [schema["const"]] if "const" in schema else elements(schema["enum"])
-            kind = constants(values, kinds, hint)
+            kind = self._choices.get((id(schema), hint))
+            if kind is None or isinstance(kind, LiteralType):  # others have a class, which is rendered once
+                kind = self._choices[id(schema), hint] = constants(values, kinds, hint)
+                self._spend(sum(map(len, map(str, values))) if len(values) <= MAX_VALUES else 0)
             self.exact &= len(said) == 1 and len(values) <= MAX_VALUES and kind != ANY
             return kind
         for keyword in ("anyOf", "oneOf"):
@@ -114,19 +131,22 @@ class _SchemaParser:
 
     def _union(self, schema: Schema, keyword: str, hint: str, depth: int) -> Type:
         branches = [branch for branch in elements(schema[keyword]) if branch is not False]
-        self.exact &= 0 < len(branches) <= _MAX_OPTIONS and keyword == "anyOf"
-        if len(branches) > _MAX_OPTIONS:
+        self.exact &= 0 < len(branches) <= MAX_OPTIONS and keyword == "anyOf"
+        if len(branches) > MAX_OPTIONS:
             return ANY
         options: list[Type] = []
         for branch in branches:
             title = mapping(branch).get("title")
             narrowed = self._resolver.narrowed(schema, keyword, branch)
             options.append(self._type(narrowed, title if isinstance(title, str) else hint, depth + 1))
-        return union(options, hint)
+        kind = union(options, hint)
+        self.exact &= kind != ANY or ANY in options
+        return kind
 
     def _limits(self, kind: str, schema: Schema) -> Constraints:
         """Returns the limits of values of a kind, and records whether the schema demands more of them."""
         limits, keywords = limits_of(schema, kind, self._resolver.patterns)
+        self._spend(sum(len(str(value)) for _, value in limits))
         self.exact &= len(limits) == keywords
         return limits
 
@@ -148,7 +168,7 @@ class _SchemaParser:
         if not positions:
             return ListType(self._type(schema.get("items", True), hint, depth + 1), limits)
         self.exact = False
-        if len(positions) > _MAX_OPTIONS:
+        if len(positions) > MAX_OPTIONS:
             return ListType(ANY, limits)
         # A JSON tuple may be shorter than its schema, so it becomes a list of the types at all positions.
         rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
@@ -194,6 +214,7 @@ class _SchemaParser:
             default = None
             if name in required and is_object(value) and "default" in (said := self._flat(value) | value):
                 default = default_of(said["default"], kind, nested=depth > 0)
+                self._spend(len(str(default)))
             text = self._documentation(value, default)
             model.fields.append(ModelField(name, kind, name in required, text, default))
         return model
@@ -212,6 +233,8 @@ class _SchemaParser:
             branches = [self._flat(mapping(branch)) for branch in elements(schema[keyword]) if branch is not False]
             if not branches:
                 continue
+            for branch in branches:
+                self._spend(len(mapping(branch.get("properties"))))
             required |= set[str].intersection(*map(_required, branches))
             offered: dict[str, list[Any]] = {}
             for branch in branches if open_ended else ():
@@ -234,6 +257,7 @@ class _SchemaParser:
         # The description of a shared object is on its class.
         of_class = id(flat) in self._resolver.names and mapping(flat.get("properties"))
         text = description_of(schema) or ("" if of_class else description_of(flat))
+        self._spend(len(text))
         notes: list[str] = []
         kind, pattern = flat.get("format"), flat.get("pattern")
         if isinstance(kind, str) and kind.lower() not in text.lower():

@@ -88,6 +88,8 @@ class Resolver:
                 stack += zip(elements(value), repeat(depth + 1), repeat(apart), strict=False)
             if depth > MAX_DEPTH or nodes > MAX_NODES or chars > MAX_CHARS:
                 raise SchemaError("the schema is too deep or too large")
+        #: Nodes and characters.
+        self.size = nodes + chars
 
     def flat(self, schema: Schema, trail: tuple[int, ...] = ()) -> Schema:
         """Returns an equivalent schema without `$ref` and `allOf`; the same object for the same schema.
@@ -104,6 +106,7 @@ class Resolver:
         return self._flat[key]
 
     def _flatten(self, schema: Schema, trail: tuple[int, ...]) -> Schema:
+        self._spend(1 + len(elements(schema.get("allOf"))))  # again for each reference to it that can't be resolved
         parts: list[Schema] = []
         reference = schema.get("$ref")
         if isinstance(reference, str):

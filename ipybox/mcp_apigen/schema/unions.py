@@ -8,6 +8,10 @@ from ipybox.mcp_apigen.schema.values import can_be_written, is_among, is_of_kind
 #: Enums with more values are checked by the server only, because they are too long to read.
 MAX_VALUES = 256
 
+#: Alternatives beyond which a type can be anything. With the alternatives of alternatives, it may have more.
+MAX_OPTIONS = 40
+_MOST = 2 * MAX_OPTIONS
+
 
 def union(options: list[Type], hint: str) -> Type:
     """Returns one type for the values of several; string constants among them become one enum named after `hint`."""
@@ -19,6 +23,8 @@ def union(options: list[Type], hint: str) -> Type:
         for part in option.options if isinstance(option, UnionType) else (option,):
             if not any(_alike(part, other) for other in distinct):
                 distinct.append(part)
+        if len(distinct) > _MOST:
+            return ANY
     if not distinct or ANY in distinct:
         return ANY
     if Scalar("number") in distinct:
