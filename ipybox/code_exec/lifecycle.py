@@ -301,6 +301,7 @@ class KernelLifecycle:
             endpoint=gateway.endpoint,
             env=env,
         )
+        client.on_interrupt = self._caller.approvals.end_batches
         try:
             await client.connect(retries=0)
         except (GatewayError, RuntimeError):

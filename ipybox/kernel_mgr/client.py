@@ -5,7 +5,7 @@ Each `CodeExecutor` uses one client. `RemoteKernel` manages the kernel itself; `
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -75,6 +75,8 @@ class KernelClient:
         #: The kernel on its gateway, for attaching a person's clients.
         self.remote_kernel: Final = RemoteKernel(endpoint, env, heartbeat=heartbeat, init_timeout=kernel_init_timeout)
         self._channels = self.remote_kernel.channels
+        #: Called when the interruption of an execution begins: its code may run on for a while.
+        self.on_interrupt: Callable[[], None] = lambda: None
         self._late = LateOutput()
         self._channels.on_unclaimed = self._late.add
         #: The directory for images that code displays.
@@ -281,6 +283,7 @@ class KernelClient:
 
         Does not wait for the probe of a gateway that stopped answering.
         """
+        self.on_interrupt()
         self._recovery = recovery = asyncio.create_task(self._interrupt(execution))
         silent = asyncio.create_task(self.remote_kernel.silent.wait())
         try:

@@ -215,7 +215,7 @@ class Batch:
     async def _work(self) -> None:
         for index in self._left:
             call, decided = self._calls[index], self._decisions[index]
-            if decided is not None and self._caller.approvals.ended != self._ended:
+            if self._caller.approvals.ended != self._ended:
                 decided = CELL_ENDED  # code can make calls in a thread, which no interrupt ends
             self._caller.batches[self._id] = f"{self._name}: {self._done:,} of {len(self._calls):,} calls are done"
             reply = await run_call(call, self._caller, large=self._large, batch_id=self._id, decided=decided)

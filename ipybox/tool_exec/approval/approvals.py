@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 _NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")
-CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended")
+CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended or was interrupted")
 
 
 async def accept_call(request: ApprovalRequest) -> None:
@@ -58,7 +58,7 @@ class Approvals:
         self._uses_hints = policy is not None and policy.uses_hints
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
-        #: The number of cells that have ended.
+        #: Changes when a cell ends or is interrupted, so that what was decided on before starts no further call.
         self.ended = 0
         #: The undecided requests by id; a background task delivers each.
         self._pending: dict[str, ApprovalRequest] = {}
@@ -80,6 +80,10 @@ class Approvals:
             self.ended += 1
             if self._asked:
                 await self._cancel(CELL_ENDED)
+
+    def end_batches(self) -> None:
+        """Ends batches that have not made all calls; single calls, such as those of cleanup code, go on."""
+        self.ended += 1
 
     async def decide(
         self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None

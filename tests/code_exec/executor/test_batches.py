@@ -15,6 +15,7 @@ from tests import servers
 from tests.audit.lines import events
 from tests.code_exec.cells import text
 from tests.conftest import Mode
+from tests.faults.processes import until_there
 from tests.servers import WAIT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,6 +54,22 @@ batch.join()
 print(outcomes)
 """
 
+#: Sends a batch from a thread, and ignores interrupts until it is answered.
+IGNORES = """
+import threading, time
+from pathlib import Path
+from mcptools.app import put
+
+outcomes = []
+params_list = [put.Params(text=text) for text in ("hold", "b", "c")]
+threading.Thread(target=lambda: outcomes.extend(put.run_many(params_list))).start()
+while not outcomes:
+    try:
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        Path("interrupted").touch()
+"""
+
 
 class Store:
     """Functions of an application, and what they were called with."""
@@ -60,7 +77,7 @@ class Store:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.running = self.most = 0
-        self.hangs = asyncio.Event()
+        self.hangs, self.goes_on = asyncio.Event(), asyncio.Event()
         self.three = asyncio.Barrier(3)
 
     async def put(self, text: str) -> str:
@@ -74,6 +91,9 @@ class Store:
             if text == "hang":
                 self.hangs.set()
                 await asyncio.sleep(10 * WAIT)
+            if text == "hold":
+                self.hangs.set()
+                await self.goes_on.wait()
             if text == "bad":
                 raise ValueError("no such text")
             return f"stored {text}"
@@ -120,6 +140,7 @@ def fresh(store: Store) -> None:
     store.texts.clear()
     store.running = store.most = 0
     store.hangs.clear()
+    store.goes_on.clear()
 
 
 async def lines(caller: CodeExecutor, code: str, approver: Any) -> list[str]:
@@ -261,3 +282,18 @@ async def test_a_batch_that_is_cancelled_starts_no_more_calls(caller: CodeExecut
         "c": ("cancelled", "the batch was cancelled before this call"),
         "d": ("cancelled", "the batch was cancelled before this call"),
     }
+
+
+async def test_a_batch_of_a_thread_starts_no_more_calls_once_its_cell_is_interrupted(
+    caller: CodeExecutor, store: Store
+):
+    workspace = Path(await text(caller, "import os; print(os.getcwd())") or "")
+    running = asyncio.create_task(caller.execute(IGNORES, WAIT, approver=Person().decide_many))
+    async with asyncio.timeout(WAIT):
+        await store.hangs.wait()
+        caller.cancel()
+        await until_there(workspace / "interrupted")
+        store.goes_on.set()
+        with pytest.raises(ExecutionCancelledError):
+            await running
+    assert store.texts == ["hold"]
