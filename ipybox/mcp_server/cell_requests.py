@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcp.server.mcpserver import Context
-from mcp_types import InputRequiredResult
+from mcp_types import Implementation, InputRequiredResult
 
 from ipybox.code_exec.cell_runner import Cell
 from ipybox.code_exec.executor import CodeExecutionResult
@@ -36,8 +36,14 @@ MAX_CODE = 80
 class _Cell(DetachedTask[CodeExecutionResult]):
     """A cell, and what its client has received of it."""
 
-    def __init__(self, session: str, code: str, work: "Callable[[_Cell], Coroutine[Any, Any, CodeExecutionResult]]"):
-        self.session, self.code, self.started = session, code, datetime.now().astimezone()
+    def __init__(
+        self,
+        session: str,
+        code: str,
+        client: "_Client",
+        work: "Callable[[_Cell], Coroutine[Any, Any, CodeExecutionResult]]",
+    ):
+        self.session, self.code, self.client, self.started = session, code, client, datetime.now().astimezone()
         #: Reports to the request that waits for the cell.
         self.progress: Progress | None = None
         self.attended = False
@@ -50,11 +56,11 @@ class _Cell(DetachedTask[CodeExecutionResult]):
         if self.progress is not None:
             self.progress.note(text)
 
-    def refuse(self, problem: str) -> CodeExecutionError:
+    def refuse(self, problem: str, advice: str = "") -> CodeExecutionError:
         """Returns the error of a request that can't be served because of this cell."""
         code = self.code.strip().split("\n")[0]
         code = code if len(code) <= MAX_CODE else f"{code[:MAX_CODE]}…"
-        return CodeExecutionError(f"{problem}: {code!r}, started at {self.started:%H:%M:%S}. {self._advice}")
+        return CodeExecutionError(f"{problem}: {code!r}, started at {self.started:%H:%M:%S}. {advice or self._advice}")
 
     def so_far(self) -> ExecutionOutput:
         """Returns new output of the cell while it is running."""
@@ -128,6 +134,8 @@ class CellRequests:
             cell = self._start(session, code, timeout, context, returns=wait is not None)
             if wait is not None:
                 self.waiting[session] = cell
+        elif cell.client != _client_of(context):
+            raise cell.refuse("the session has another client's cell", "Use another session, or end the cell by reset")
         elif code.strip():
             raise cell.refuse("the code was not executed, because the session has a cell whose result you don't have")
         elif cell.attended:
@@ -160,16 +168,16 @@ class CellRequests:
 
     def _start(self, session: str, code: str, timeout: float, context: Context[Any, Any], *, returns: bool) -> _Cell:
         """Starts a cell; unless its client `returns` for the result, its questions don't wait long for a request."""
+        client = _client_of(context)
         # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
-        client = None if context.headers is None else context.headers.get("mcp-session-id", object())
-        can_ask = shows_forms(context)
+        asked = object() if client.mcp_session is None and context.headers is not None else client.mcp_session
 
         def approver(cell: _Cell, deadline: Deadline) -> ApprovalCallback:
             if (asking := self._approver()) is None:
                 return accept_call
-            ask = cell.ask if can_ask else None
+            ask = cell.ask if client.shows_forms else None
             turn = partial(cell.turn, seconds=RETURN_TIMEOUT if returns else asking.timeout)
-            decide = asking.cell(ask, client, turn=turn, tell=cell.tell).decide
+            decide = asking.cell(ask, asked, turn=turn, tell=cell.tell).decide
 
             async def decide_off_the_clock(request: ApprovalRequest) -> None:
                 with deadline.paused() if returns or cell.attended else nullcontext():
@@ -182,4 +190,19 @@ class CellRequests:
                 deadline = Deadline(timeout)
                 return await executor.run(Cell(code, deadline, approver(cell, deadline), cell.outputs))
 
-        return _Cell(session, code, work)
+        return _Cell(session, code, client, work)
+
+
+class _Client(NamedTuple):
+    """What tells a request's client from others, which must not get its forms and output."""
+
+    #: None on stdio, and since MCP 2026-07-28.
+    mcp_session: str | None
+    info: Implementation | None
+    shows_forms: bool
+
+
+def _client_of(context: Context[Any, Any]) -> _Client:
+    mcp_session = None if context.headers is None else context.headers.get("mcp-session-id")
+    params = context.session.client_params
+    return _Client(mcp_session, params and params.client_info, shows_forms(context))

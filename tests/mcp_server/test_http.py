@@ -302,6 +302,35 @@ async def test_long_output_is_a_resource_for_those_who_know_of_them(server: Serv
         assert other.server_capabilities.resources is None
 
 
+async def test_forms_and_output_of_a_waiting_cell_are_for_its_own_client(tmp_path: Path, era: Era):
+    servers.register(tmp_path, scripted=servers.scripted())
+    code = "print('begun'); open({0!r}).read()\nfrom registered import scripted\nprint(scripted.run_sync('pid', {{}}))"
+    os.mkfifo(gate := str(tmp_path / "gate"))
+    asked: list[str] = []
+
+    def user(name: str, action: Literal["accept", "decline"]) -> Any:
+        async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+            asked.append(name)
+            return ElicitResult(action=action, content={"scope": "only this call"} if action == "accept" else None)
+
+        return answer
+
+    with serving(tmp_path, "--approve=ask") as server:
+        own, other = user("own", "accept"), user("other", "decline")
+        async with (
+            client_of(server, era, "own", elicitation_callback=own) as one,
+            client_of(server, era, "other", elicitation_callback=other) as two,
+            client_of(server, era, "own") as three,
+        ):
+            assert "still running" in await run(one, code.format(gate), wait=0)
+            await asyncio.to_thread(lambda: open(gate, "w").close())
+            for client in (two, three):
+                assert "the session has another client's cell" in await run(client, "", wait=WAIT)
+            assert re.search(r"^\d+$", await run(one, "", wait=WAIT), re.MULTILINE)
+            assert await run(two, "1 + 1") == "2"
+    assert asked == ["own"]
+
+
 class Silent:
     """A user who does not answer."""
 
