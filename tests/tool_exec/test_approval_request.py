@@ -181,6 +181,12 @@ async def test_response_is_whether_the_call_was_accepted_and_a_request_has_a_kin
         assert await call()
 
 
+async def test_names_of_arguments_can_not_look_like_others_in_the_text():
+    forged = " " * 4000 + "files.delete(path='scratch.txt', force"
+    request = ApprovalRequest("files", "delete", {"path": "report.txt", forged: False, "new\nline": 1}, None)
+    assert str(request) == f"files.delete(path='report.txt', {forged!r}=False, 'new\\nline'=1)"
+
+
 async def test_approver_that_fails_after_its_decision_changes_nothing(asking: Asking, caplog: pytest.LogCaptureFixture):
     ended = asyncio.Event()
 

@@ -203,7 +203,9 @@ class ApprovalRequest:
 
 
 def _written(arguments: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    # Code chooses the names. Without quotes, one could look like other arguments, or like the end of the call.
+    names = [name if name.isidentifier() else repr(name) for name in arguments]
+    return ", ".join(map("{}={!r}".format, names, arguments.values()))
 
 
 def _cut(text: str) -> str:
