@@ -7,6 +7,7 @@ asked again at the next registration.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from itertools import accumulate
 from typing import Any
 
 from mcp_types import ElicitRequestFormParams
@@ -32,7 +33,7 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
     if not record.undecided:
         return record
     offline = record.offline
-    all_shown = offline and len(_listed("Only read", offline)) <= MAX_NAMES
+    all_shown = offline and _fitting(offline) == offline
     choices = [*([f"the {len(offline)} that only read"] if all_shown else []), CHOOSE, NONE]
     choice = (await ask(_first_form(server_name, record, choices))).get(FIELD)
     if choice not in choices:
@@ -46,28 +47,23 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
 
 
 def _chosen(record: Registration, entered: list[str]) -> list[str]:
-    """Returns the tools with these names, and those that only read and match one of them as a pattern.
-
-    The form doesn't list tools that write, so no pattern covers them.
-    """
+    """Returns the tools with these names, and those that the form lists and match one of them as a pattern."""
     patterns = [name_glob(each) for each in entered]
-    matching = {name for name in record.reading if any(pattern.found_in(name) for pattern in patterns)}
+    listed = [name for names in _kinds(record).values() for name in _fitting(names)]
+    matching = {name for name in listed if any(pattern.found_in(name) for pattern in patterns)}
     return [name for name in record.tools if name in {*entered} | matching]
 
 
 def _first_form(server_name: str, record: Registration, choices: list[str]) -> ElicitRequestFormParams:
     field: dict[str, Any] = {"type": "string", "title": "Run without asking", "enum": choices}
     if record.offline:
-        field["description"] = _shortened(_listed("Only read", record.offline))
+        field["description"] = _shortened("Only read", record.offline)
     question = "run tools that only read without asking?"
     return _form(server_name, record, question, [f"It says: {record.split}.", "ipybox can't check that."], FIELD, field)
 
 
 def _names_form(server_name: str, record: Registration) -> ElicitRequestFormParams:
-    offline = record.offline
-    away = [name for name in record.reading if name not in offline]
-    kinds = {"Only read": offline, "Also reach the internet": away}
-    lines = [_shortened(_listed(kind, names)) for kind, names in kinds.items() if names]
+    lines = [_shortened(kind, names) for kind, names in _kinds(record).items() if names]
     hint = "Names with commas between them; * and ? match those listed"
     field = {"type": "string", "title": "Tools", "description": hint}
     return _form(server_name, record, "which tools run without asking?", lines, NAMES, field)
@@ -86,5 +82,19 @@ def _listed(what: str, names: list[str]) -> str:
     return f"{what}: {', '.join(map(ascii_name, names))}"
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_NAMES else f"{text[:MAX_NAMES]}… Not all fit: `ipybox trust` shows the others"
+def _kinds(record: Registration) -> dict[str, list[str]]:
+    """Returns the tools that a form lists, by what the server says about them: those that write aren't among them."""
+    offline = record.offline
+    return {"Only read": offline, "Also reach the internet": [name for name in record.reading if name not in offline]}
+
+
+def _shortened(kind: str, names: list[str]) -> str:
+    """Returns a list of names, or its beginning if it is too long."""
+    text = _listed(kind, fitting := _fitting(names))
+    return text if len(fitting) == len(names) else f"{text}… Not all fit: `ipybox trust` shows the others"
+
+
+def _fitting(names: list[str]) -> list[str]:
+    """Returns the names, or the first ones, that fit into a form."""
+    lengths = accumulate(len(ascii_name(name)) + len(", ") for name in names)
+    return [name for name, length in zip(names, lengths, strict=True) if length <= MAX_NAMES]

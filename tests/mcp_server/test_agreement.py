@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,17 @@ async def test_a_person_agrees_to_all_that_read_only_if_the_form_names_all(works
     assert "tool_48" in some["description"]
     assert many["enum"] == ["choose", "none"]
     assert "`ipybox trust` shows the others" in many["description"]
+
+
+async def test_a_pattern_covers_only_tools_that_fit_into_the_form(workspace: Path, server: Server):
+    user = User(chosen("choose"), named("*"))
+    server.lists(**{f"tool_{each}": READS for each in range(1000)}, **{f"get_{each}": FETCHES for each in range(1000)})
+    async with serving(workspace, user) as client:
+        await server.register(client)
+    allowed = {name for name, decision in unasked(workspace).items() if decision}
+    assert {"tool_0", "get_0"} < allowed
+    assert allowed.isdisjoint({"tool_999", "get_999"})
+    assert allowed == {*re.findall(r"\w+_\d+", user.forms[1].message)}
 
 
 #: Answers to the forms of a registration, and which of three tools run without asking afterwards.
