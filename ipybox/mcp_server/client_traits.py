@@ -28,14 +28,18 @@ class ClientTraits:
     joins_texts: bool = False
     #: Whether it rejects a result whose text is JSON but not an object.
     parses_texts: bool = False
+    #: Whether it shows the message of a form as Markdown, as VS Code does; unknown clients may.
+    renders_forms: bool = True
 
 
 _TRAITS: Final[Mapping[str, ClientTraits]] = {
-    "claude-code": ClientTraits(reads_resources=False),
+    "claude-code": ClientTraits(reads_resources=False, renders_forms=False),
     "Cline": ClientTraits(shows_instructions=False, shows_images=False),
-    "codex-mcp-client": ClientTraits(shows_defaults=False),
-    "copilot-cli": ClientTraits(shows_instructions=False, shows_images=False, joins_texts=True),
+    "codex-mcp-client": ClientTraits(shows_defaults=False, renders_forms=False),
+    "copilot-cli": ClientTraits(shows_instructions=False, shows_images=False, joins_texts=True, renders_forms=False),
     "gemini-cli-mcp-client": ClientTraits(parses_texts=True),
+    # The SDK's, whose application receives the message.
+    "mcp": ClientTraits(renders_forms=False),
     "qwen-code-mcp-client": ClientTraits(joins_texts=True),
 }
 

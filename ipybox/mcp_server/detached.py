@@ -21,6 +21,8 @@ from mcp_types import (
 )
 
 from ipybox.mcp_client.oauth import open_in_browser
+from ipybox.mcp_server.client_traits import traits_of
+from ipybox.support.printable import as_markdown
 from ipybox.support.tasks import Detached
 
 #: A form, or an address to open.
@@ -155,7 +157,10 @@ class DetachedTasks(Generic[Task]):
 
         An address is shown by the browser of this machine if the client can't show it.
         """
+        renders = traits_of(context.request_context, resources=False).renders_forms
         while (form := await task.next_form()) is not None:
+            if renders:
+                form = form.model_copy(update={"message": as_markdown(form.message)})
             if isinstance(form, ElicitRequestURLParams) and not shows_urls(context):
                 await task.show(_opened(form))
             elif context.session.can_send_request:

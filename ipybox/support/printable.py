@@ -15,6 +15,9 @@ _INVISIBLE = re.compile(
 )
 
 
+#: What Markdown, its tables, mathematics and bare links would interpret in a line that begins with none of its marks.
+_MARKS = re.compile(r"[!#$&*<>\[\\\]_`|~]|:(?=//)|(?i:(?<=www)\.)")
+
 #: Maximum escapes that are kept; a text can contain a million different characters.
 _MAX_KEPT = 10_000
 
@@ -42,6 +45,13 @@ def printable(text: str | PurePath, *, lines: bool = False) -> str:
     if text.isprintable() and (text.isascii() or not _INVISIBLE.search(text)):
         return text
     return text.translate(_SHOWN_IN_LINES if lines else _SHOWN)
+
+
+def as_markdown(text: str) -> str:
+    """Returns Markdown that shows a text as it is: nothing in it is a link, an image, a table, HTML or an entity."""
+    text = _MARKS.sub(r"\\\g<0>", text)
+    # Unlike spaces, these don't become one.
+    return text.replace("  ", "&nbsp;&nbsp;").replace("\n", "\\\n")
 
 
 def escape(character: str) -> str:

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import httpx2
 import pytest
 from mcp import Client
+from mcp.client import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, Implementation, TextContent
 
 from tests import servers
 from tests.audit.lines import events
@@ -103,6 +104,32 @@ ROWS = {
     "another field": Row("user", DECLINED, content={"Allow": "only this call"}, who=PERSON),
     "a value of a declined form": Row("user", DECLINED, "decline", ONCE, who=PERSON),
 }
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        ("claude-code", '| text: "*hello*"'),
+        ("mcp", '| text: "*hello*"'),
+        ("Visual Studio Code", r'\| text: "\*hello\*"'),
+    ],
+)
+async def test_clients_that_render_markdown_show_what_is_sent(
+    running: dict[str, tuple[Server, Path]], client: str, message: str
+):
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        forms.append(params.message)
+        return ElicitResult(action="decline")
+
+    forms: list[str] = []
+    server, _ = running[PERSON]
+    async with httpx2.AsyncClient(headers=server.headers, timeout=WAIT) as http:
+        info = Implementation(name=client, version="1")
+        for era in ("legacy", "auto"):
+            transport = streamable_http_client(server.url, http_client=http)
+            async with Client(transport, mode=era, elicitation_callback=answer, client_info=info) as connection:
+                await connection.call_tool("execute_ipython_cell", {"code": CALL.replace("hello", "*hello*")})
+    assert [form.partition("\n")[2] for form in forms] == [message] * 2
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """What others wrote is shown as text: nothing of it is obeyed by a terminal, changes the order, or is hidden."""
 
+import html
 import json
 import logging
 import random
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor
 from ipybox.audit.redaction import Redactor, shortened
 from ipybox.errors import ExecutionTimeoutError, MCPServerError, ToolRunnerError
 from ipybox.kernel_mgr.display_forms import plain
 from ipybox.mcp_server.question import Question
-from ipybox.support.printable import PrintableFormatter, printable
+from ipybox.support.printable import PrintableFormatter, as_markdown, printable
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from tests.conftest import Mode
 
@@ -156,3 +158,36 @@ async def test_errors_of_code_are_text_only(tmp_path: Path, mode: Mode):
 
     assert str(raised.value).endswith(r"ValueError: \u001b[31m \u009b31m \u0008 \u202e end")
     assert result.text == "\\u001b[31m \\u009b31m \b \u202e end"
+
+
+@pytest.mark.parametrize("flavor", ["commonmark", "gfm-like"])
+def test_markdown_shows_a_text_as_it_is(flavor: str):
+    chance = random.Random(40)
+    pieces = [
+        "a",
+        "1",
+        " ",
+        "  ",
+        "\\",
+        '"',
+        *"_*`~$&#|!<>[](){}:.-=+@",
+        "https://",
+        "www.",
+        "&#x202e;",
+        "<!--",
+        "-->",
+        "](",
+    ]
+    hidden = [
+        "All is fine [.](http://evil.example 'SECRET')",
+        "![](http://evil.example/SECRET)",
+        "rm *.log *.bak",
+        "a | b\n| --- | ---\n| c | d | SECRET",
+    ]
+    texts = [*hidden, *("".join(chance.choices(pieces, k=20)).strip() for _ in range(2000))]
+    markdown = MarkdownIt(flavor, {"linkify": False})
+    for text in texts:
+        text = f"Code calls fs.write\n| {text}\n  #1 {text}"
+        shown = markdown.render(as_markdown(text))
+        assert re.fullmatch(r"<p>(?:[^<]|<br />\n)*</p>\n", shown), text
+        assert html.unescape(re.sub(r"<[^>]+>", "", shown)).replace("\xa0", " ") == f"{text}\n"
