@@ -165,11 +165,11 @@ class CellApprover:
             return None if len(left) > 1 else await self._settle_by_client(left[0], answer, accepted=extent is not None)
         if extent is None and answer.action == "cancel":
             return "nobody", _DISMISSED
-        by_ground = {decision.ground: decision for decision in asked}
-        if extent == "cell":
-            self._allowed |= {(tool, ground) for ground in by_ground}
-        elif extent == "tool" or extent == "server":
-            for decision in by_ground.values():
+        if extent is not None and extent != "call":
+            [(ground, decision)] = question.asking.items()
+            if extent == "cell":
+                self._allowed.add((tool, ground))
+            else:
                 approver.policy.remember(decision, extent)
         for request in left:
             await (request.reject(_DECLINED, by="user") if extent is None else request.accept(by="user"))

@@ -23,6 +23,7 @@ from mcp_types import ElicitRequestFormParams, ElicitResult
 
 from ipybox.audit.redaction import Redactor
 from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL
+from ipybox.support.names import OWN_NAME
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy, PolicyDecision
@@ -67,7 +68,7 @@ _CHOICES: dict[Extent, str] = {
     "server": "always for this server",
 }
 _CHOICES_OF_SEVERAL: dict[Extent, str] = {**_CHOICES, "call": "only these calls"}
-#: The choices for shell commands, whose "server" would include more than commands.
+#: The choices for shell commands.
 _SHELL_CHOICES: dict[Extent, str] = {
     "call": "only this command",
     "cell": "any command in the rest of this cell",
@@ -106,10 +107,10 @@ class Question:
         chosen = (answer.content or {}).get(FIELD) if answer.action == "accept" else None
         return next((extent for extent, choice in self._choices().items() if choice == chosen), None)
 
-    @property
-    def can_be_remembered(self) -> bool:
-        """Whether an answer can apply to more than the cell."""
-        return all(decision.can_be_remembered for decision in self.decisions)
+    @cached_property
+    def asking(self) -> Mapping[str, PolicyDecision]:
+        """The decisions that need an answer, one for each ground."""
+        return {decision.ground: decision for decision in self.decisions if decision.effect == "ask"}
 
     @cached_property
     def _call(self) -> "ShownCall":
@@ -118,9 +119,19 @@ class Question:
     def _choices(self) -> dict[Extent, str]:
         several = _CHOICES_OF_SEVERAL if len(self.decisions) > 1 else _CHOICES
         choices = _SHELL_CHOICES if self.kind == "shell" else several
-        if self.can_be_remembered:
-            return choices
-        return {extent: choice for extent, choice in choices.items() if extent in ("call", "cell")}
+        return {extent: choice for extent, choice in choices.items() if extent in self._extents}
+
+    @cached_property
+    def _extents(self) -> Sequence[Extent]:
+        """What an answer can cover: more than the calls only if all are asked about for one reason."""
+        decisions = [*self.asking.values()]
+        if len(decisions) > 1:
+            return ["call"]
+        if not all(each.can_be_remembered for each in self.decisions):
+            return ["call", "cell"]
+        # The other tools of this "server" install packages and run commands.
+        own = decisions[0].call.server == OWN_NAME
+        return ["call", "cell", "tool"] if own else ["call", "cell", "tool", "server"]
 
     def _hints(self) -> list[str]:
         hints: list[str] = []
@@ -132,7 +143,7 @@ class Question:
         if self.policy.file is not None or self.policy.untrusted is not None:
             reasons = dict.fromkeys(decision.reason for decision in self.decisions)
             hints.append(f"Asked because of {printable(' and '.join(list(reasons)[:MANY]))}")
-        if self.can_be_remembered:
+        if "tool" in self._extents:
             kept = "for this session" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
             hints.append(f"'Always' answers are remembered {kept}")
         return hints

@@ -194,6 +194,19 @@ async def test_batch_is_one_form_for_what_the_rules_leave(workspace: Path, mode:
     assert len(user.forms) == 4
 
 
+async def test_an_answer_about_calls_with_several_reasons_to_ask_covers_these_calls_only(workspace: Path):
+    rules = ApprovalPolicy("rules:\n- {effect: ask, args: {text: [many]}}\n")
+    user = User(*[accept(scope) for scope in (CELL, TOOL, SERVER, SEVERAL)], ElicitResult(action="decline"))
+    server = MCPServer(ExecutorConfig(working_dir=workspace), approve=lambda: rules)
+    async with connected(server, elicitation_callback=user, mode="legacy") as client:
+        for _ in range(3):
+            assert "rejected: the user declined it" in await run(client, BATCH.format(["few", "many"]))
+        said = await run(client, BATCH.format(["few", "many"]) + CALL.replace("hello", "many"))
+        assert said.startswith("few\nmany\n")
+        assert "call to scripted.echo was rejected: the user declined it" in said
+    assert [choices(form) for form in user.forms] == [[SEVERAL]] * 4 + [list(CHOICES)]
+
+
 async def test_batch_too_long_for_a_form_is_in_its_file(workspace: Path):
     class Reading(User):
         async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -412,6 +425,23 @@ async def test_question_about_a_name_that_rules_can_not_have_offers_no_more_than
     assert [form.message for form in forms] == [message] * 3
     assert [choices(form) for form in forms] == [[ONCE, CELL]] * 3
     assert decided == ["the user declined it"] * 3, "that was not offered"
+
+
+async def test_an_answer_about_packages_covers_no_commands():
+    forms: list[ElicitRequestFormParams] = []
+
+    async def accepting(form: ElicitRequestFormParams) -> ElicitResult:
+        forms.append(form)
+        return accept(TOOL)
+
+    approver = ElicitationApprover(ApprovalPolicy(), timeout=None)
+    for tool, arguments in (("install_package", {"package_name": "a"}), ("shell", {"cmd": "a"})):
+        kind = "shell" if tool == "shell" else "tool"
+        await cell(approver, accepting).decide(ApprovalRequest("ipybox", tool, arguments, None, kind=kind))
+    assert [choices(form) for form in forms] == [
+        [ONCE, CELL, TOOL],
+        ["only this command", "any command in the rest of this cell", "always for any command"],
+    ]
 
 
 async def test_an_answer_to_a_form_that_another_one_has_just_replaced_does_not_count(monkeypatch: pytest.MonkeyPatch):
