@@ -12,12 +12,12 @@ truncated arguments, and further lines are for clients that show more.
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from mcp_types import ElicitRequestFormParams, ElicitResult
 
@@ -44,7 +44,7 @@ MIN_ROW = 24
 MANY_ROWS = 2
 #: The part of several calls that must send the same value of an argument, for others to be exceptions.
 MAJORITY = 0.8
-MAX_NAMES = 1000
+MAX_NAMES, MAX_DEPTH = 1000, 8
 
 #: Limits of the further lines: characters per line, and number of lines.
 MAX_LINE = 600
@@ -212,14 +212,16 @@ class ShownCall:
         room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
         pieces = self._pieces(room)
         least, many = (MIN_ROW, MANY_ROWS) if self._rows else (MIN_PIECE, MANY)
+        found: list[str] = []
         if len(pieces) * least > room and len(pieces) > 2 * many:
-            shown = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
+            many = 1 if self._exceptions else many
+            pieces = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
             found = [f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]]
             if (more := len(self._exceptions) - MANY_ROWS) > 0:
                 found.append(f"+{more:,} such")
-            pieces = [*found, *shown]
-        width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
-        call = _wrapped(f"{self._head}{', '.join(cut_columns(piece, width) for piece in pieces)})", left)
+            found = _cut_to_fit(found, room // 2)
+        pieces = [*found, *_cut_to_fit(pieces, room - sum(_columns(piece) + len(", ") for piece in found))]
+        call = _wrapped(f"{self._head}{', '.join(pieces)})", left)
         listing, half = _lines(self._listing, MAX_LINES), MAX_LINES // 2
         if (missing := self._listing.count("\n") - MAX_LINES) > 0:
             last = self._listing.removesuffix("\n").rsplit("\n", half)[1:]
@@ -268,21 +270,24 @@ class ShownCall:
         """
         counts: dict[str, Counter[int]] = {}
         for row in self._rows:
-            for name, value in row.items():
-                counts.setdefault(name, Counter())[hash(_dumped(value))] += 1
+            for name, text in _leaves(row):
+                counts.setdefault(name, Counter())[hash(text)] += 1
             if len(counts) > MAX_NAMES:
                 return [(len(self._rows), f"more than {MAX_NAMES:,} names of arguments")]
-        found: list[tuple[int, int, str]] = []
+        odd: dict[str, tuple[int, int, int | None, str]] = {}
         for name, values in counts.items():
             absent = len(self._rows) - values.total()
             usual, most = values.most_common(1)[0]
             usual = usual if most >= absent else None
-            if (few := len(self._rows) - max(most, absent)) > len(self._rows) * (1 - MAJORITY):
-                continue
-            others = (row[name] for row in self._rows if name in row and hash(_dumped(row[name])) != usual)
-            kinds = len(values) - (usual is not None) + (0 < absent < most)
-            texts = (f"{quoted_name(name)}={_cut(_dumped(value))}" for value in others)
-            found.append((absent, few, next(texts, f"no {quoted_name(name)}") + " or others" * (kinds > 1)))
+            if 0 < (few := len(self._rows) - max(most, absent)) <= len(self._rows) * (1 - MAJORITY):
+                kinds = len(values) - (usual is not None) + (0 < absent < most)
+                odd[name] = absent, few, usual, " or others" * (kinds > 1)
+        texts: dict[str, str] = {}
+        for row in self._rows if odd else ():
+            for name, text in _leaves(row):
+                if name in odd and name not in texts and hash(text) != odd[name][2]:
+                    texts[name] = f"{quoted_name(name)}={_cut(text)}"
+        found = [(*each[:2], texts.get(name, f"no {quoted_name(name)}") + each[3]) for name, each in odd.items()]
         return [(count, self._text(text)) for _, count, text in sorted(found)]
 
     def _text(self, text: str) -> str:
@@ -304,6 +309,20 @@ def _split(calls: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], Sequence
     shared = {name for name, text in texts[0].items() if all(each.get(name) == text for each in texts)}
     rows = [{name: value for name, value in call.items() if name not in shared} for call in calls]
     return {name: calls[0][name] for name in calls[0] if name in shared}, rows if any(rows) else []
+
+
+def _leaves(arguments: Mapping[str, Any], depth: int = MAX_DEPTH) -> Iterator[tuple[str, str]]:
+    """Yields the name and the JSON of each argument, and of members of objects and short lists: `a.b`, `a.0`."""
+    for name, value in arguments.items():
+        members: Mapping[str, Any] = {}
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+        elif isinstance(value, list) and len(items := cast("list[Any]", value)) <= MANY:
+            members = {str(number): item for number, item in enumerate(items)}
+        if depth and members:
+            yield from ((f"{name}.{inner}", text) for inner, text in _leaves(members, depth - 1))
+        else:
+            yield name, _dumped(cast(object, value))
 
 
 def name_of(call: ToolCall) -> str:
@@ -377,6 +396,12 @@ def _prefix(text: str, columns: int) -> str:
             break
         end += 1
     return text[:end]
+
+
+def _cut_to_fit(pieces: Sequence[str], room: int) -> list[str]:
+    """Returns the pieces of a list, the longest ones cut so that all fit."""
+    width = _share([_columns(piece, room) + len(", ") for piece in pieces], room) - len(", ")
+    return [cut_columns(piece, width) for piece in pieces]
 
 
 def _share(widths: Sequence[int], room: int) -> int:

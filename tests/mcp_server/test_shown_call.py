@@ -147,7 +147,7 @@ def test_an_argument_hidden_among_many_calls_is_in_the_file_that_the_first_line_
     lines = call.shortened(FILE)
     assert call.brief is None
     assert lines[0].startswith("Shortened. Full text: ")
-    assert "+296 more" in joined(lines[1:LINES_OF_MORE])
+    assert "+298 more" in joined(lines[1:LINES_OF_MORE])
     assert '(1× text="x' in joined(lines[1:LINES_OF_MORE])
     assert all(len(line) <= COLUMNS for line in lines[:LINES_OF_MORE])
     assert len(lines) == LINES_OF_MORE + 61
@@ -161,11 +161,17 @@ def test_an_argument_hidden_among_many_calls_is_in_the_file_that_the_first_line_
         pytest.param({"to": "team"}, {"to": "team", "force": True}, "1× force=true", id="added"),
         pytest.param({"dry_run": True}, {}, "1× no dry_run", id="missing"),
         pytest.param({"n": 1}, {"n": True}, "1× n=true", id="type"),
+        pytest.param({"a": {"b": [{"id": 1}]}}, {"a": {"b": [{"id": 2}]}}, "1× a.b.0.id=2", id="nested"),
     ],
 )
-def test_what_one_of_thousands_of_calls_sends_is_shown_first(normal: Any, odd: Any, piece: str):
+@pytest.mark.parametrize("outer", [None, "issue"])
+def test_what_one_of_thousands_of_calls_sends_is_shown_first(normal: Any, odd: Any, piece: str, outer: str | None):
     calls: list[dict[str, Any]] = [{"text": f"issue {number}", **normal} for number in range(10_000)]
     calls[5000] = {"text": "issue 5000", **odd}
+    if outer is not None:
+        calls = [{outer: each} for each in calls]
+        before, name = piece.rsplit(" ", 1)
+        piece = f"{before} {outer}.{name}"
     call = shown(calls[0], "chat", "post", *calls[1:])
     assert joined(call.shortened(FILE)[1:LINES_OF_MORE]).startswith(f"Code calls chat.post 10,000 times ({piece}, ")
     assert f"  in 1 of the calls: {piece.removeprefix('1× ')}" in call.whole().splitlines()[:3]
