@@ -136,7 +136,7 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
         document.fail(node, "a rule must start on the same line as its '-'")
     return ApprovalRule(
         effect=_effect(document, keys["effect"], "'effect'"),
-        servers=_names(document, keys.get("server"), "a server"),
+        servers=_names(document, keys.get("server"), "a server", packages=True),
         tools=_names(document, keys.get("tool"), "a tool"),
         hints=_hints(document, keys.get("hint")),
         arguments=_arguments(document, keys.get("args"), workspace),
@@ -154,14 +154,17 @@ def _effect(document: PolicyDocument, node: yaml.Node, what: str) -> Effect:
     return value
 
 
-def _names(document: PolicyDocument, node: yaml.Node | None, what: str) -> list[Pattern]:
+def _names(document: PolicyDocument, node: yaml.Node | None, what: str, *, packages: bool = False) -> list[Pattern]:
+    """Returns patterns for names; with `packages`, also for the package of a server such as `brave-search`."""
     if node is None:
         return []
     globs = [(each, document.text_of(each, what)) for each in document.items(node)]
     for each, glob in globs:
         if _NOT_IN_NAMES.search(glob):
             document.fail(each, f"{what} must be a name, optionally with the wildcards * and ?, or a list of names")
-    return [name_glob(glob) for _, glob in globs]
+    written = dict.fromkeys(glob for _, glob in globs)
+    also = [re.sub("[-.]", "_", glob) for glob in written] if packages else []
+    return [name_glob(glob) for glob in dict.fromkeys([*written, *also])]
 
 
 def _hints(document: PolicyDocument, node: yaml.Node | None) -> list[str]:

@@ -62,6 +62,12 @@ def test_first_match_wins_and_no_order_lets_through_what_a_rule_above_denies(wor
                 assert policy.decide(server, tool, unsure).effect == stopping
 
 
+def test_a_rule_may_name_a_server_as_it_was_registered(workspace: Path):
+    policy = ApprovalPolicy("default: allow\nrules:\n- {effect: deny, server: [brave-search, 'a.b*']}\n", workspace)
+    servers = "brave_search", "brave-search", "a_bc", "a.bc", "brave"
+    assert [policy.decide(each, "find", {}).effect for each in servers] == [*["deny"] * 4, "allow"]
+
+
 def test_decision_names_its_rule_and_what_is_uncertain(workspace: Path):
     policy = ApprovalPolicy(
         "rules:\n\n- effect: deny\n  args: {path: {path: secrets/**}}\n", workspace, source="ipybox.yaml"
