@@ -5,10 +5,13 @@ False  it does not
 None   unknown: the argument is missing, of another type or too long, or tools may interpret it differently
 """
 
+import hashlib
+import json
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
@@ -41,6 +44,8 @@ class ToolCall:
     directories: Sequence[Path]
     #: The tool as its registration pinned it, if known.
     pinned: PinnedTool | None = None
+    #: The parameters of its server, if it has any.
+    params: Mapping[str, Any] | None = None
     _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
     _searched: int = 0
 
@@ -54,6 +59,12 @@ class ToolCall:
         if path not in self._readings:
             self._readings[path] = read(path, self.directories)
         return self._readings[path]
+
+    @cached_property
+    def registration(self) -> str:
+        """A hash of the server's parameters; empty for the application's functions and ipybox's own tools."""
+        written = json.dumps(self.params, sort_keys=True).encode()
+        return hashlib.sha256(written).hexdigest()[:32] if self.params else ""
 
     def has_hint(self, hint: str) -> bool | None:
         """Returns whether a hint applies to the tool; None unless a person has decided on the tool as it is now.

@@ -64,7 +64,7 @@ class PolicyDecision:
     @property
     def ground(self) -> str:
         """What calls with the same reason share, unlike the reason, whose line changes with each answer in the file."""
-        return json.dumps([self.rule and self.rule.written, self.unclear])
+        return json.dumps([self.rule and self.rule.written, self.unclear, self.call.registration])
 
 
 class ApprovalPolicy:
@@ -175,7 +175,7 @@ class ApprovalPolicy:
         """
         started_in = str((server_params or {}).get("cwd") or "")
         directories = [] if "$" in started_in else [self._workspace, Path.cwd() / started_in]
-        call = ToolCall(server_name, tool_name, tool_args, directories, pinned)
+        call = ToolCall(server_name, tool_name, tool_args, directories, pinned, server_params)
         rule = self._first(call)
         effect, reason = (rule.effect, rule.source) if rule else (self._default, f"the default of {self._source}")
         can_be_remembered = self.untrusted is None and _is_plain(server_name) and _is_plain(tool_name)
@@ -202,13 +202,17 @@ class ApprovalPolicy:
         if (self._default if rule is None else rule.effect) != "ask":
             return  # another answer has changed the rules since
         written: dict[str, Any] = {"server": decision.call.server}
+        if decision.call.registration:  # another program or host under this name asks again
+            written["registration"] = decision.call.registration
         if scope == "tool":
             written["tool"] = decision.call.tool
         if rule is not None:
             written = {**rule.written, **written}
         written["effect"] = "allow"
         # The effect comes last, so that a partly written rule is invalid.
-        written = {key: written[key] for key in ("server", "tool", "hint", "args", "effect") if key in written}
+        written = {
+            key: written[key] for key in ("server", "registration", "tool", "hint", "args", "effect") if key in written
+        }
         self._put(len(self._rules) if rule is None else self._rules.index(rule), written)
 
     def _put(self, place: int, written: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ default: ask                  # if no rule matches; the default is ask
 rules:                        # the first rule that matches decides
   - effect: deny              # allow, ask or deny
     server: filesystem        # a name, or a list of names, with * and ?
+    registration: 5d41…       # a hash of the server's parameters, in rules that ipybox adds
     tool: [write_*, edit_*]
     hint: destructive         # or read_only, idempotent or open_world, or a list
     args:                     # all must hold: a value, a list of possible values, or conditions
@@ -42,7 +43,7 @@ EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 MAX_RULES = 200
 
 _POLICY_KEYS = ("default", "rules")
-_RULE_KEYS = ("effect", "server", "tool", "hint", "args")
+_RULE_KEYS = ("effect", "server", "registration", "tool", "hint", "args")
 _CONDITION_KEYS = ("pattern", "path", *COMPARISONS)
 #: Characters that are wildcards or separators elsewhere.
 _NOT_IN_NAMES = re.compile(r"[\s,;|\[\]{}()\\]|^$")
@@ -56,6 +57,7 @@ class ApprovalRule:
 
     Attributes:
         servers, tools: Patterns for their names; empty for all.
+        registration: A hash of the server's parameters; empty for any.
         hints: Hints, of which one must apply to the tool; empty for all tools.
         written: The rule in the file, as plain data.
         source: File and line.
@@ -64,6 +66,7 @@ class ApprovalRule:
 
     effect: Effect
     servers: Sequence[Pattern]
+    registration: str
     tools: Sequence[Pattern]
     hints: Sequence[str]
     arguments: Sequence[Argument]
@@ -76,6 +79,7 @@ class ApprovalRule:
         """Returns whether the rule decides on a call. Unless the rule allows, unknown conditions count as met."""
         return (
             self._names(self.servers, call.server)
+            and self.registration in ("", call.registration)
             and self._names(self.tools, call.tool)
             and (not self.hints or self._is_enough([self._hinted(call)]))
             and all(self._is_enough(argument.judge(call)) for argument in self.arguments)
@@ -137,6 +141,7 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
     return ApprovalRule(
         effect=_effect(document, keys["effect"], "'effect'"),
         servers=_names(document, keys.get("server"), "a server", packages=True),
+        registration=document.text_of(keys["registration"], "a registration") if "registration" in keys else "",
         tools=_names(document, keys.get("tool"), "a tool"),
         hints=_hints(document, keys.get("hint")),
         arguments=_arguments(document, keys.get("args"), workspace),

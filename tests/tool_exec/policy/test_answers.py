@@ -59,6 +59,16 @@ def test_answer_to_what_no_rule_matches_goes_to_the_end(policy_file: Path, works
     assert policy.decide("fs", "write", {"path": "secrets/x"}).effect == "deny"
 
 
+def test_answer_covers_no_other_program_or_host_under_the_server_s_name(workspace: Path):
+    policy = ApprovalPolicy(workspace=workspace)
+    here, there = {"command": "notes", "args": ["here"]}, {"command": "notes", "args": ["there"]}
+    policy.remember(policy.decide("notes", "write", {}, here), "server")
+    assert policy.decide("notes", "delete", {}, {**here}).effect == "allow"
+    assert policy.decide("notes", "delete", {}, {"args": ["here"], "command": "notes"}).effect == "allow"
+    assert policy.decide("notes", "write", {}, there).effect == "ask"
+    assert policy.decide("notes", "write", {}).effect == "ask"
+
+
 def test_answers_turn_nothing_into_an_allow_but_what_is_asked(workspace: Path):
     chance = random.Random(11)
     calls = list(itertools.product(["a", "b"], ["x", "y"], ["u", "v", 5]))

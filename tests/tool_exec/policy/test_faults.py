@@ -42,7 +42,7 @@ from tests.tool_exec.policy.rules import POLICY, effect_of, rule
         ("[a]: ask", 1, "a key must be a printable string"),
         ("rules: x", 1, "'rules' must be a list"),
         ("rules: [{effect: allow, tool: x}]", 1, "'rules' must be a list with one '-' per rule"),
-        ("rules:\n- x", 2, "a rule must be a mapping with effect, server, tool, hint, args, not 'x'"),
+        ("rules:\n- x", 2, "a rule must be a mapping with effect, server, registration, tool, hint, args, not 'x'"),
         ("rules:\n-\n", 2, "a rule must be a mapping"),
         ("rules:\n-\n  effect: ask\n  tool: x", 3, "must start on the same line as its '-'"),
         ("rules:\n- tool: x", 2, "a rule must have an 'effect'"),
