@@ -906,6 +906,7 @@ READERS: dict[str, Reader] = {
         ["remote/wire/protocol:_parsed"],
         lambda data: node_protocol._parsed(data, Ready),  # pyright: ignore[reportPrivateUsage]
         JSON,
+        inputs={"names": keys},
         errors=(*Reader.errors, node_protocol.InvalidMessageError, node_protocol.RefusedError),
     ),
     "line of an MCP client": Reader(

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import AsyncIterator
@@ -354,6 +355,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         "content of 99999999999 bytes|an invalid message",
     ),
     "request": (b'{"removed": []}\n', "an invalid message"),
+    "names": (
+        json.dumps(dict.fromkeys(map(str, range(protocol.MAX_VALUES + 1)))).encode() + b"\n",
+        "a message of more",
+    ),
 }
 
 
