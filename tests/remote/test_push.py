@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
@@ -409,6 +410,18 @@ async def test_node_that_does_not_answer_holds_nothing_up_for_ever(ends: Ends, m
     ]
     with pytest.raises(OSError, match="it is not responding"):
         await ends.push.read("x")
+
+
+async def test_node_that_answers_slowly_has_one_deadline_for_all_that_is_sent(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+):
+    put(ends.here, {f"{directory}/a.py": "x" for directory in push.CODE})
+    ends.be_silent()
+    monkeypatch.setattr(push, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(push, "SLOWEST", 1 << 60)
+    begun = time.monotonic()
+    assert len(await ends.push.send()) == len(push.CODE) > 1
+    assert time.monotonic() - begun < 2 * push.ANSWER_TIMEOUT
 
 
 async def test_node_that_fails_is_named_as_text_of_its_own(ends: Ends):

@@ -41,7 +41,7 @@ MAX_UPLOADS: Final = 1000
 #: Maximum files per archive.
 PART_FILES: Final = 1000
 
-#: Seconds for the node to answer, plus one for each `SLOWEST` bytes of content.
+#: Seconds for the node to answer all requests of a `send`, or a `read`, plus one for each `SLOWEST` bytes of content.
 ANSWER_TIMEOUT: Final = 60.0
 SLOWEST: Final = 1 << 20
 
@@ -77,11 +77,14 @@ class Push:
         #: The directories that exceed a limit: when to read them again, and which limit.
         self._excessive: dict[str, tuple[float, str]] = {}
         self._turn = asyncio.Lock()
+        #: Seconds that the node may still take for the requests of this `send`.
+        self._patience = 0.0
 
     async def send(self) -> list[str]:
         """Sends changed workspace files, and returns new notices."""
         async with self._turn:
             notices: list[str] = []
+            self._patience = ANSWER_TIMEOUT
             for root in (*CODE, *self._uploaded()):
                 notices += await self._try(root, self._refused)
             notices += await self._send_packages()
@@ -92,7 +95,8 @@ class Push:
     async def read(self, path: str) -> Download:
         """See `Gateway.read_file`."""
         try:
-            answer, data = await self._ask(protocol.READ, Read(path=path), Content, limit=protocol.MAX_READ)
+            async with asyncio.timeout(ANSWER_TIMEOUT + protocol.MAX_READ / SLOWEST):
+                answer, data = await self._ask(protocol.READ, Read(path=path), Content, limit=protocol.MAX_READ)
         except InvalidMessageError as exc:
             raise OSError(f"can't read the file on the node: it sent {exc}") from None
         except (StreamClosedError, TimeoutError) as exc:
@@ -153,11 +157,11 @@ class Push:
         gone = [path for path in sent if path not in found]
         for at in range(0, len(gone), protocol.MAX_REMOVED):
             removed = gone[at : at + protocol.MAX_REMOVED]
-            await self._ask(protocol.PUT, Put(removed=removed), Message)
+            await self._put(Put(removed=removed))
             for path in removed:
                 del sent[path]
         for part in _parts(changed, found):
-            await self._ask(protocol.PUT, Put(), Message, await asyncio.to_thread(self._packed, part))
+            await self._put(Put(), await asyncio.to_thread(self._packed, part))
             sent |= {path: found[path] for path in part}
 
     def _scan(
@@ -195,13 +199,21 @@ class Push:
             items = open_items(workspace, (tuple(path.split("/")) for path in paths))
             return pack(items, Transfer(protocol.MAX_PUSHED + PART))
 
+    async def _put(self, request: Put, content: bytes = b"") -> None:
+        begun = time.monotonic()
+        self._patience += len(content) / SLOWEST
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._ask(protocol.PUT, request, Message, content)
+        finally:
+            self._patience -= time.monotonic() - begun
+
     async def _ask(
         self, path: str, request: Message, expected: type[Expected], content: bytes = b"", limit: int = 0
     ) -> tuple[Expected, bytes]:
-        """Like `NodeLink.ask`, with a timeout, and raising the node's error instead of a RefusedError."""
+        """Like `NodeLink.ask`, but raises the node's error instead of a RefusedError."""
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT + max(len(content), limit) / SLOWEST):
-                return await self._link.ask(path, request, expected, content, limit)
+            return await self._link.ask(path, request, expected, content, limit)
         except RefusedError as exc:
             error = exc.kind if issubclass(exc.kind, OSError | ValueError) else OSError
             raise error(f"on the node: {printable(exc.reason)}") from None
