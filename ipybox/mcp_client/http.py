@@ -6,9 +6,9 @@ when a connection is made, before anything is sent over it. A proxy resolves nam
 are addresses can be checked.
 
 Responses are decoded as UTF-8, whatever their headers say, because some of Python's codecs take minutes. The size of a
-response or event, and its number of values, are checked before the SDK parses it. Compressed responses, for which ipybox
-doesn't ask, are decompressed here: httpx2 keeps whatever follows the end of the compressed content, without a limit,
-and copies it for each chunk. Event streams are not, because 20 KB could contain millions of events.
+response or event, and its number of values, are checked before the SDK parses it. Compressed responses, which
+nobody asked for, are decompressed here: httpx2 keeps whatever follows the end of the compressed content, without a
+limit, and copies it for each chunk. Event streams are not, because 20 KB could contain millions of events.
 
 Hooks of the HTTP library do this for every request, including those of sign-ins.
 """
