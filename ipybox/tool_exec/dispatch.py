@@ -86,7 +86,8 @@ async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:
             raise ToolRunnerError("the application provides no functions: pass them to CodeExecutor as `tools`")
         return await caller.functions.call(tool_name, call["tool_args"])
     assert caller.connections is not None
-    result = await caller.connections.call(server_name, params, tool_name, call["tool_args"])
+    arguments, definition = call["tool_args"], call.get("definition")
+    result = await caller.connections.call(server_name, params, tool_name, arguments, definition)
     return _reply(result, f"{server_name}.{tool_name}")
 
 

@@ -58,11 +58,17 @@ class ServerConnections:
         self.closed = False
 
     async def call(
-        self, server_name: str, server_params: dict[str, Any], tool_name: str, tool_args: dict[str, Any]
+        self,
+        server_name: str,
+        server_params: dict[str, Any],
+        tool_name: str,
+        tool_args: dict[str, Any],
+        definition: str | None = None,
     ) -> "ToolResult":
         """Returns the server's result of a tool call, even if `is_error` is set.
 
-        Starts the server if it isn't running with these parameters. Cancelling cancels this call only.
+        Starts the server if it isn't running with these parameters. Cancelling cancels this call only. If a
+        `definition` is given, the tool must still have it.
 
         Raises:
             ToolRunnerError: If the server rejects the call; contains the server's text. Or if the tool has changed.
@@ -72,15 +78,11 @@ class ServerConnections:
             ValueError: If the parameters are malformed.
         """
         session = self._current(server_name, server_params)
-        listed = session.listed
         try:
-            return await session.call(tool_name, tool_args)
+            return await session.call(tool_name, tool_args, definition)
         except MCPSessionExpired:
             session.expire()
-        session = self._current(server_name, server_params)
-        if listed is not None and (await session.definitions()).get(tool_name) != listed.get(tool_name):
-            raise ToolRunnerError(f"MCP server {server_name!r} changed {tool_name!r} meanwhile: repeat the call")
-        return await session.call(tool_name, tool_args)
+        return await self._current(server_name, server_params).call(tool_name, tool_args, definition)
 
     async def definition(self, call: "RunRequest") -> str | None:
         """Returns the hash of a call's tool, as `PinnedTool.digest`, by the server's latest list of its tools.
@@ -178,10 +180,13 @@ class _ServerConnection:
             return True
         return self._start.done() and (self._client is None or self._client.closed)
 
-    async def call(self, tool_name: str, tool_args: dict[str, Any]) -> "ToolResult":
-        """Waits for the start and calls a tool."""
+    async def call(self, tool_name: str, tool_args: dict[str, Any], definition: str | None) -> "ToolResult":
+        """Waits for the start and calls a tool, unless it has another definition than a given one."""
         self._calls += 1
         try:
+            # The server may have started anew since the decision on the call.
+            if definition is not None and (await self.definitions()).get(tool_name) != definition:
+                raise ToolRunnerError(f"MCP server {self._name!r} changed {tool_name!r} meanwhile: repeat the call")
             return await (await self._started()).call(tool_name, tool_args)
         # A new exception for each call: they all wait for the same start.
         except (MCPServerError, MissingVariableError) as exc:

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from ipybox.errors import MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.mcp_client.client import tool_value
 from ipybox.support.bounded_json import MAX_VALUES
 from ipybox.tool_exec.server_connections import ServerConnections
@@ -251,3 +253,26 @@ def test_importing_sessions_does_not_import_the_sdk():
     code = f"{imports}; sys.exit('mcp' in sys.modules or 'ipybox.mcp_client.client' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_call_that_was_decided_on_before_the_server_changed_its_tool_is_not_made(
+    sessions: ServerConnections, tmp_path: Path
+):
+    tools, log = tmp_path / "tools.json", tmp_path / "log"
+    params = servers.scripted("--tools", str(tools), "--log", str(log))
+    call = RunRequest(server_name="s", server_params=params, seal=None, tool_name="record", tool_args={"text": "a"})
+
+    def lists(description: str) -> None:
+        schema = {"type": "object"}
+        tools.write_text(json.dumps([{"name": "record", "description": description, "inputSchema": schema}]))
+
+    lists("Reads")
+    decided_on = await sessions.definition(call)
+    await sessions.call("s", params, "record", {"text": "a"}, decided_on)
+    lists("Writes")
+    with pytest.raises(MCPConnectionLost):
+        await sessions.call("s", params, "record", {"text": "b", "dies": True}, decided_on)
+    with pytest.raises(ToolRunnerError, match="MCP server 's' changed 'record' meanwhile: repeat the call"):
+        await sessions.call("s", params, "record", {"text": "c"}, decided_on)
+    await sessions.call("s", params, "record", {"text": "d"}, await sessions.definition(call))
+    assert [line for line in log.read_text().splitlines() if line.startswith("call")] == ["call a", "call b", "call d"]

@@ -92,7 +92,7 @@ class Approvals:
         approver, ended = self._approver, self.ended
         if approver is None:
             return _NO_CELL
-        pinned = await _pinned(call, caller) if self._uses_hints else None
+        pinned = await _pinned([call], caller) if self._uses_hints else None
         if self.ended != ended:
             return CELL_ENDED
         if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
@@ -111,7 +111,7 @@ class Approvals:
         approver, ended = self._approver, self.ended
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
-        pinned = await _pinned(calls[0], caller) if self._uses_hints and calls else None
+        pinned = await _pinned(calls, caller) if self._uses_hints and calls else None
         # In a thread, because rules can take milliseconds for each call.
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
@@ -186,12 +186,15 @@ class Approvals:
             request.settle("cancelled", decision)
 
 
-async def _pinned(call: RunRequest, caller: "ToolCaller | None") -> "PinnedTool | None":
-    """Returns the call's tool as it was registered, without a person's decision if it has changed since."""
-    pinned = None if caller is None else caller.pinned(call)
+async def _pinned(calls: Sequence[RunRequest], caller: "ToolCaller | None") -> "PinnedTool | None":
+    """Returns the calls' tool as it was registered, without a person's decision if it has changed since."""
+    pinned = None if caller is None else caller.pinned(calls[0])
     if pinned is None or pinned.unasked is None or caller is None or caller.connections is None:
         return pinned
-    if await caller.connections.definition(call) == pinned.digest:
+    definition = await caller.connections.definition(calls[0])
+    for call in calls:
+        call["definition"] = definition
+    if definition == pinned.digest:
         return pinned
-    logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
+    logger.warning("%s.%s has changed since its registration", calls[0]["server_name"], calls[0]["tool_name"])
     return pinned._replace(unasked=None)
