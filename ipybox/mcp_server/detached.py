@@ -95,6 +95,7 @@ class DetachedTask(Detached[Result]):
         end = None if self.patience is None else loop.time() + self.patience
         self._open.set()
         try:
+            await asyncio.sleep(0)  # lets work that waits in `turn` prepare its form, however little time there is
             while not (self.pending or self.task.done()):
                 # A form that is being prepared comes first: its time to answer would pass between two requests.
                 left = None if end is None or self._preparing else end - loop.time()

@@ -175,6 +175,19 @@ async def test_question_between_two_requests_waits_and_is_shown_by_the_next(tmp_
         assert len(forms) == 3
 
 
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_question_is_shown_to_a_client_that_only_looks(tmp_path: Path, era: Era):
+    async def accept(_: ClientRequestContext, form: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={"scope": "only this call"})
+
+    servers.register(tmp_path, scripted=servers.scripted())
+    async with client_of(tmp_path, user=accept, era=era, approve="ask") as client, asyncio.timeout(WAIT):
+        blocks = await run(client, ASKS, wait=0)
+        while "still running" in blocks[-1]:
+            blocks += await run(client, "", wait=0)
+    assert "hello" in blocks
+
+
 async def test_server_that_stops_ends_cells_that_nobody_waits_for(tmp_path: Path):
     async with client_of(tmp_path) as client:
         assert (await begun(client, "print('in')\nwhile True: pass"))[0] == "in"
