@@ -16,7 +16,6 @@ from ipybox.guest.tools.protocol import RunManyRequest, RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
-from ipybox.tool_exec.approval.approvals import CELL_ENDED
 from ipybox.tool_exec.approval.request import ApprovalDecision, NoDecision, RequestKind
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ CONCURRENT_READS = 8
 MAX_RESULT_BYTES = 256 << 20
 
 OMITTED = "its answer is omitted, because those of the batch exceed {}: don't repeat the call if it writes"
+
+NOT_MADE = "the batch was cancelled before this call"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +204,8 @@ class Batch:
                     workers.create_task(self._work())
         finally:
             caller.batches.pop(self._id, None)
-            for index in self._left:  # none, unless the batch was cancelled
+            for index in self._left:  # none, unless the batch was cancelled or its cell has ended
+                self._replies[index] = encoded(RunReply(error=f"call to {self._name} was not made: {NOT_MADE}"))
                 await self._record_as_not_made(self._calls[index])
                 await asyncio.sleep(0)  # there can be many
         return self._replies
@@ -211,13 +213,12 @@ class Batch:
     async def _record_as_not_made(self, call: RunRequest) -> None:
         recorder, may_write = self._caller.recorder, self._caller.may_write
         async with recorder.tool_call(call, may_write, large=self._large, batch_id=self._id) as recorded:
-            recorded.fail("CancelledError", "the batch was cancelled before this call", outcome="cancelled")
+            recorded.fail("CancelledError", NOT_MADE, outcome="cancelled")
 
     async def _work(self) -> None:
-        for index in self._left:
+        # Code can make calls in a thread, which no interrupt ends.
+        while self._caller.approvals.ended == self._ended and (index := next(self._left, None)) is not None:
             call, decided = self._calls[index], self._decisions[index]
-            if self._caller.approvals.ended != self._ended:
-                decided = CELL_ENDED  # code can make calls in a thread, which no interrupt ends
             self._caller.batches[self._id] = f"{self._name}: {self._done:,} of {len(self._calls):,} calls are done"
             reply = await run_call(call, self._caller, large=self._large, batch_id=self._id, decided=decided)
             self._replies[index] = self._bounded(encoded(reply))

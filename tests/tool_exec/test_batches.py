@@ -139,7 +139,7 @@ async def test_no_call_of_an_accepted_batch_starts_after_its_cell():
             ended.set()
             first, second, third = await batch
     assert (made, first.get("structured"), second.get("structured")) == ([0, 1], {"result": 0}, {"result": 1})
-    assert third.get("error") == "call to app.put was not approved: its cell has ended or was interrupted"
+    assert third.get("error") == "call to app.put was not made: the batch was cancelled before this call"
 
 
 async def test_answers_take_bounded_memory(server: ToolServer, monkeypatch: pytest.MonkeyPatch):

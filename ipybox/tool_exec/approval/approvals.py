@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 _NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")
-CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended or was interrupted")
+_CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended or was interrupted")
 
 
 async def accept_call(request: ApprovalRequest) -> None:
@@ -79,7 +79,7 @@ class Approvals:
             self._approver = None
             self.ended += 1
             if self._asked:
-                await self._cancel(CELL_ENDED)
+                await self._cancel(_CELL_ENDED)
 
     def end_batches(self) -> None:
         """Ends batches that have not made all calls; single calls, such as those of cleanup code, go on."""
@@ -94,7 +94,7 @@ class Approvals:
             return _NO_CELL
         pinned = await _pinned([call], caller) if self._uses_hints else None
         if self.ended != ended:
-            return CELL_ENDED
+            return _CELL_ENDED
         if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
             return decision
         if approver is accept_call:
@@ -117,7 +117,7 @@ class Approvals:
         if (policy := self._policy) is not None:
             decisions = await asyncio.to_thread(lambda: [self._by_rule(policy, call, pinned) for call in calls])
         if self.ended != ended:
-            return [CELL_ENDED] * len(calls)
+            return [_CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         answer = await self._request(partial(ask, approver), asked, "tool", pinned) if asked else None
         # The tool may change before a call's turn.

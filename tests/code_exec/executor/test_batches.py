@@ -294,6 +294,7 @@ async def test_a_batch_of_a_thread_starts_no_more_calls_once_its_cell_is_interru
         caller.cancel()
         await until_there(workspace / "interrupted")
         store.goes_on.set()
-        with pytest.raises(ExecutionCancelledError):
+        with pytest.raises(ExecutionCancelledError) as error:
             await running
     assert store.texts == ["hold"]
+    assert error.value.notices == ["Before this error: app.put ×1 done, 2 not started."]
