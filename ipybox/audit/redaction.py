@@ -142,7 +142,7 @@ def may_be_command(value: str) -> bool:
 
 def is_key(value: str) -> bool:
     """Returns whether a whole value has a known form of a key, which no command or address has."""
-    return _SHAPES.fullmatch(value) is not None
+    return _SHAPES.fullmatch(value) is not None and not _HOSTNAME.fullmatch(value.lower())
 
 
 def secrets_among(variables: Mapping[str, str]) -> dict[str, str]:

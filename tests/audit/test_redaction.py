@@ -139,14 +139,15 @@ def test_a_repository_hides_no_address_from_the_person_who_decides(
         "B_TOKEN": "org/other-repo",
         "C_TOKEN": "a1b2c3d4e5f6g7h8i9",
         "D_TOKEN": KEY,
+        "E_TOKEN": "eyJhbGciOiJ.EvilHost1.com",
     }
     (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in values.items()))
     if imported:
         (tmp_path / ".env").unlink()
         ImportedSecrets(tmp_path).store("server", {"command": "theirs"}, values)
     for_people, for_logs = workspace_redactor(tmp_path, {}, shortened), workspace_redactor(tmp_path, {})
-    assert [for_people.known_tokens(value) == value for value in values.values()] == [True, True, True, False]
-    assert [for_logs.text(value) == value for value in values.values()] == [False] * 4
+    assert [for_people.known_tokens(value) == value for value in values.values()] == [True, True, True, False, True]
+    assert [for_logs.text(value) == value for value in values.values()] == [False] * 5
 
 
 @pytest.mark.parametrize(
