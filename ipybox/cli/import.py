@@ -21,6 +21,7 @@ from ipybox.code_exec.registration import generate_mcp_sources
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.clients import CLIENTS
 from ipybox.mcp_client.configs.servers import ITSELF, ConfiguredServer, configured_servers, find_server
+from ipybox.mcp_server.question import ascii_name
 from ipybox.support.errors import IpyboxError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.placeholders import fill_in
@@ -132,7 +133,7 @@ def _confirmed(workspace: Path, server: ConfiguredServer, *, as_json: bool) -> b
     # All that its author may have written, except keys: a placeholder could stand for a command.
     written = {**env_file_placeholders(workspace), **server.secrets}
     shown = fill_in(server.params, {name: value for name, value in written.items() if not is_key(value)})
-    say(f"{printable(server.name)}: {json.dumps(shown)}")
+    say(f"{ascii_name(server.name)}: {json.dumps(shown)}")
     question = f"A repository or code in a session may have written {server.file}. Start and register this server?"
     return agreed(question, f"{printable(server.name)} was not imported", option="")
 
