@@ -75,10 +75,11 @@ def member_names(values: Iterable[str]) -> dict[str, str]:
 
 
 def _distinct_names(texts: Iterable[str], reserved: frozenset[str], fallback: str, blank: str) -> dict[str, str]:
-    names = {text: text if _is_usable(text, reserved) else "" for text in texts}
+    names = dict.fromkeys(texts, "")
     taken = dict.fromkeys(names, 1)  # a new name must not be another text
-    for text, usable in names.items():
-        if not usable:
+    for text in names:
+        names[text] = text
+        if not _is_usable(text, reserved):
             name = _identifier(text, fallback if text.strip() else blank)
             names[text] = _claim(name if _is_usable(name, reserved) else f"{name}_", taken, "_")
     return names

@@ -85,7 +85,7 @@ class _SchemaParser:
             self.exact &= schema is True
             return ANY
         flat = self._flat(schema)
-        self._spend(len(flat) + sum(len(value) for value in flat.values() if isinstance(value, list)))
+        self._spend(len(flat) + sum(map(len, map(elements, flat.values()))))
         self.exact &= id(flat) not in self._resolver.merged
         hint = self._resolver.names.get(id(flat), hint)[:_MAX_HINT]
         result = self._flat_type(flat, hint, depth)
@@ -146,7 +146,7 @@ class _SchemaParser:
     def _limits(self, kind: str, schema: Schema) -> Constraints:
         """Returns the limits of values of a kind, and records whether the schema demands more of them."""
         limits, keywords = limits_of(schema, kind, self._resolver.patterns)
-        self._spend(sum(len(str(value)) for _, value in limits))
+        self._spend(len(str(limits)))
         self.exact &= len(limits) == keywords
         return limits
 
