@@ -5,6 +5,7 @@ What people and agents saved in the workspace, such as `mcptools/` and `gentools
 """
 
 import fcntl
+import math
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -141,7 +142,7 @@ def _remove(place: RemovablePlace, workspace: Path) -> bool:
     if place.kind == "workspace":
         free_names(workspace)  # the workspace's state records them
         with open_directory(workspace) as directory:  # code may have made links in it
-            directory.remove(place.path.name)
+            directory.remove(place.path.name, seconds=math.inf)
     elif place.path.is_dir() and not place.path.is_symlink():
         shutil.rmtree(place.path, ignore_errors=True)
     else:

@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ _KINDS = {
 }
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY
+
+#: Seconds for `Directory.remove`: code may be adding directories faster than it removes them.
+REMOVE_LIMIT = 30.0
 
 
 @contextmanager
@@ -152,8 +156,8 @@ class Directory:
         with target._named(target_name), self._named(name):
             os.rename(name, target_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
-    def remove(self, name: str, *, closed: bool = False) -> None:
-        """Removes a file, a link or a directory with its content, as far as possible.
+    def remove(self, name: str, *, closed: bool = False, seconds: float = REMOVE_LIMIT) -> None:
+        """Removes a file, a link or a directory with its content, as far as possible in so many seconds.
 
         Code can nest directories without limit: each is moved to the top before it is emptied, without recursion and
         with two descriptors. `shutil.rmtree` fails for deep trees, and would block on a pipe that has replaced a
@@ -167,8 +171,8 @@ class Directory:
             if closed:
                 os.chmod(name, 0o700, dir_fd=self.fd)
             with self.open(name) as top:
-                pending = top._clear(top, closed)
-                while pending:
+                pending, end = top._clear(top, closed), time.monotonic() + seconds
+                while pending and time.monotonic() < end:
                     inner = pending.pop()
                     with suppress(OSError):
                         with top.open(inner) as directory:

@@ -6,6 +6,7 @@ directories; the next process that creates one removes those without a lock.
 """
 
 import fcntl
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -106,4 +107,4 @@ def remove_unused(root: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Removes a directory with its content as far as possible, including directories that their owner can't write."""
     with suppress(OSError), open_directory(path.parent, create=False) as parent:
-        parent.remove(path.name, closed=True)
+        parent.remove(path.name, closed=True, seconds=math.inf)

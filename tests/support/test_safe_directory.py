@@ -242,6 +242,22 @@ def test_removing_ends_however_deep_directories_are_nested(root: Path) -> None:
     assert names(root) == ["pipe"]
 
 
+def test_removing_ends_though_code_adds_directories_as_fast(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = count()
+
+    def names_and_another(directory: Directory) -> list[str]:
+        os.mkdir(str(next(added)), dir_fd=directory.fd)
+        return os.listdir(directory.fd)
+
+    monkeypatch.setattr(Directory, "names", names_and_another)
+    (root / "d").mkdir()
+
+    with open_directory(root) as directory:
+        directory.remove("d", seconds=0.1)
+
+    assert next(added) > 1
+
+
 def test_images_go_where_they_should_and_through_no_link(root: Path, outside: Path) -> None:
     outputs = picture()
     (path,) = outputs.save(root / "images", untrusted_root=root).images
