@@ -674,7 +674,7 @@ READERS: dict[str, Reader] = {
         },
     ),
     "installed packages": Reader(
-        ["kernel_mgr/packages/distributions:_headers", "kernel_mgr/packages/store:_files_of"],
+        ["kernel_mgr/packages/distributions", "kernel_mgr/packages/store:_files_of"],
         record,
         (
             b"Name: a\n",

@@ -4,22 +4,33 @@ The metadata is not trusted, nor is the rest of a build's directory: packages' c
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ipybox.support.safe_directory import open_untrusted
+from ipybox.support.scratch import remove_tree
 
-#: Maximum bytes of metadata to read, and of one line. The description, which comes last, is not needed.
+#: Maximum bytes of metadata to read of a distribution and of all in a directory, of one line, and of a name with its
+#: version. The description, which comes last, is not needed.
 MAX_METADATA = 1 << 20
+MAX_ALL_METADATA = 64 << 20
 MAX_LINE = 1 << 12
+MAX_NAME = 200
+
+#: Maximum number of a distribution's requirements, of which each takes 50 µs, and of reasons to report.
+MAX_REQUIREMENTS = 5000
+MAX_REASONS = 25
+
+#: The headers that uv and this module need.
+_HEADERS = {"Metadata-Version", "Name", "Version", "Requires-Python", "Provides-Extra", "Requires-Dist"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,8 @@ class Installed:
 
     def requires(self, extras: Collection[str] = ()) -> Iterator[Requirement]:
         """Yields the requirements that apply in this environment with these extras."""
-        for text in self.headers.get("Requires-Dist", []):
-            with suppress(InvalidRequirement):
+        for text in self.headers.get("Requires-Dist", [])[:MAX_REQUIREMENTS]:
+            with suppress(ValueError, RecursionError):  # it is not valid, compares what has no order, or is too deep
                 need = Requirement(text)
                 if need.marker is None or any(need.marker.evaluate({"extra": it}) for it in extras or ("",)):
                     yield need
@@ -44,12 +55,16 @@ def find(*directories: Path) -> dict[str, Installed]:
     """Returns the distributions in directories by name; the first one of each name wins, as with imports."""
     found: dict[str, Installed] = {}
     for directory in directories:
+        left = MAX_ALL_METADATA
         for info in sorted(directory.glob("*.dist-info")):
-            headers = {} if info.is_symlink() else _headers(info)
+            data = b"" if info.is_symlink() else _metadata(info, min(left, MAX_METADATA))
+            left -= len(data)
+            headers = _headers(data)
             with suppress(KeyError, InvalidName, InvalidVersion):
                 name = canonicalize_name(headers["Name"][0], validate=True)
                 version = str(Version(headers["Version"][0]))
-                found.setdefault(name, Installed(name, version, info, headers))
+                if len(name) + len(version) <= MAX_NAME:
+                    found.setdefault(name, Installed(name, version, info, headers))
     return found
 
 
@@ -75,7 +90,7 @@ def discard_seeds(directory: Path) -> dict[str, Installed]:
     """Removes the remaining output of `seed` from a directory and returns the other distributions there by name."""
     for info in directory.glob("*.dist-info"):
         if not info.is_symlink() and not os.path.lexists(info / "WHEEL"):  # every installed distribution has one
-            shutil.rmtree(info)
+            remove_tree(info)
     return find(directory)
 
 
@@ -94,24 +109,30 @@ def pins(installed: Mapping[str, Installed]) -> list[str]:
 
 
 def unmet(earlier: Iterable[Installed], planned: Mapping[str, str]) -> list[str]:
-    """Returns the requirements of earlier distributions that conflict with the planned versions."""
-    return [
+    """Returns the requirements of earlier distributions that conflict with the planned versions, the first of them."""
+    conflicts = (
         f"the installed {found.name} {found.version} requires {need}, not {planned[canonicalize_name(need.name)]}"
         for found in earlier
         if found.name not in planned
         for need in found.requires()
         if canonicalize_name(need.name) in planned
         and not need.specifier.contains(planned[canonicalize_name(need.name)], prereleases=True)
-    ]
+    )
+    return [*islice(conflicts, MAX_REASONS)]
 
 
-def _headers(info: Path) -> dict[str, list[str]]:
-    headers: dict[str, list[str]] = {}
+def _metadata(info: Path, most: int) -> bytes:
     with suppress(OSError), open_untrusted(info / "METADATA") as file:
-        for line in file.read(MAX_METADATA).decode(errors="replace").split("\n"):
-            key, colon, value = line.partition(":")
-            if not colon:
-                break  # the description
-            if len(line) <= MAX_LINE:
-                headers.setdefault(key, []).append(value.strip())
+        return file.read(most)
+    return b""
+
+
+def _headers(data: bytes) -> dict[str, list[str]]:
+    headers: dict[str, list[str]] = {}
+    for line in data.decode(errors="replace").split("\n"):
+        key, colon, value = line.partition(":")
+        if not colon:
+            break  # the description
+        if key in _HEADERS and len(line) <= MAX_LINE:
+            headers.setdefault(key, []).append(value.strip())
     return headers

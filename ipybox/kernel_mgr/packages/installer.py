@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
     from ipybox.sandbox.settings import SandboxSettings
 
+#: Maximum number of installed packages to name: a wheel can contain any number.
+MAX_NAMES = 200
+
 #: Explains uv's constraints.
 CONSTRAINT = (
     "The constraints are the package versions in ipybox's own environment, which kernels share: request a compatible "
@@ -77,7 +80,7 @@ class PackageInstaller:
         """
         async with recorded(self._audit, "package_uninstall", package_name=name) as record:
             async with PackageStore.turn(self._workspace) as store:
-                found = store.installed().get(canonicalize_name(name))
+                found = (await asyncio.to_thread(store.installed)).get(canonicalize_name(name))
                 if found is None:
                     raise InstallError(f"can't remove {name!r}: it was not installed for this workspace")
                 await _finished(store.replace, [found.name])
@@ -102,7 +105,7 @@ class PackageInstaller:
 
     async def _installed(self, request: Request, scratch: Path, sandbox: Sandbox | None, store: PackageStore) -> str:
         own = await asyncio.to_thread(environment)
-        earlier, pinned = own | store.installed(), pins(own)
+        earlier, pinned = own | await asyncio.to_thread(store.installed), pins(own)
         try:
             staged, was_built = await self._staged(request, scratch, sandbox, earlier.values(), pinned)
         except UvError as exc:
@@ -112,13 +115,15 @@ class PackageInstaller:
         added = await asyncio.to_thread(discard_seeds, staged)
         if not added:
             return _installed_already(request, earlier)
-        reasons = unmet(earlier.values(), {name: it.version for name, it in added.items()})
+        reasons = await asyncio.to_thread(unmet, earlier.values(), {name: it.version for name, it in added.items()})
         if reasons:
             raise InstallError("\n".join(reasons))
         await _finished(store.replace, added.keys(), staged)
         requested_first = sorted(added.values(), key=lambda it: (it.name != request.name, it.name))
         names = [f"{it.name}-{it.version}" for it in requested_first]
         replaced = added.keys() & earlier.keys()
+        if len(names) > MAX_NAMES:
+            names[MAX_NAMES:] = [f"and {len(names) - MAX_NAMES} more"]
         lines = [f"Installed {', '.join(names)}", *([_reset(replaced)] if replaced else [])]
         return "\n".join([*([BUILT] if was_built else []), *lines])
 
@@ -181,4 +186,5 @@ def _installed_already(request: Request, earlier: Mapping[str, Installed]) -> st
 
 def _reset(names: Collection[str]) -> str:
     """Returns what to do with kernels that imported packages before they changed."""
-    return f"A kernel that has imported {', '.join(sorted(names))} keeps the old modules until a reset."
+    named = sorted(names)[:MAX_NAMES]
+    return f"A kernel that has imported {', '.join(named)} keeps the old modules until a reset."

@@ -21,6 +21,7 @@ from ipybox.guest.packages import packages_dir
 from ipybox.kernel_mgr.packages.distributions import Installed, find
 from ipybox.support.errors import IpyboxError
 from ipybox.support.safe_directory import open_untrusted
+from ipybox.support.scratch import remove_tree
 from ipybox.support.state import make_ipybox_dir, workspace_state_dir
 
 #: Maximum bytes to read of a distribution's list of files.
@@ -28,6 +29,9 @@ MAX_RECORD = 16 << 20
 
 #: Maximum files of a distribution: each takes 400 bytes and 6 µs.
 MAX_FILES = 100_000
+
+#: Maximum number of directories in each other. Python's functions call themselves for each.
+MAX_DEPTH = 100
 
 #: Seconds between polls of a lock that another process holds, because nothing signals its release.
 LOCK_INTERVAL = 0.05
@@ -150,12 +154,13 @@ def _files(directory: Path, *, strict: bool = True) -> Iterator[PurePosixPath]:
         for entry in entries:
             path = current / entry.name
             state = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(state.st_mode):
+            if stat.S_ISDIR(state.st_mode) and len(path.parts) <= MAX_DEPTH:
                 pending.append(path)
             elif stat.S_ISREG(state.st_mode) and (not strict or state.st_nlink == 1):
                 yield path
             elif strict:
-                raise InstallError(f"the package contains something that is neither a file nor a directory: {path}")
+                what = f"directories more than {MAX_DEPTH} deep" if stat.S_ISDIR(state.st_mode) else "something else"
+                raise InstallError(f"a package may contain files and directories, not {what}: {str(path)[:200]}")
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -183,4 +188,4 @@ def _remove(path: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink()
     else:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)

@@ -1,12 +1,25 @@
 """What is installed, by metadata that may be broken."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ipybox.kernel_mgr.packages import InstallError
 from ipybox.kernel_mgr.packages.builds import own_directory
-from ipybox.kernel_mgr.packages.distributions import Installed, discard_seeds, environment, find, pins, seed, unmet
+from ipybox.kernel_mgr.packages.distributions import (
+    MAX_ALL_METADATA,
+    MAX_METADATA,
+    MAX_NAME,
+    MAX_REASONS,
+    Installed,
+    discard_seeds,
+    environment,
+    find,
+    pins,
+    seed,
+    unmet,
+)
 
 
 def distribution(directory: Path, name: str, *requirements: str) -> Installed:
@@ -76,3 +89,40 @@ def test_lines_without_end_are_read_up_to_a_limit(tmp_path: Path):
     info = tmp_path / "a-1.0.dist-info"
     (info / "METADATA").write_text(f"Name: a\nVersion: 1.0\nSummary: {'x' * (4 << 20)}\nRequires-Dist: b\n")
     assert find(tmp_path)["a"].headers.keys() == {"Name", "Version"}
+
+
+def test_requirements_that_no_parser_takes_are_left_out(tmp_path: Path):
+    deep = f"b; {'(' * 1000}python_version > '3'{')' * 1000}"
+    found = distribution(tmp_path, "a", deep, "b; os_name ~= 'x'", "b; python_version ~= 'x'", "b<1")
+
+    assert unmet([found], {"b": "1"}) == ["the installed a 1.0 requires b<1, not 1"]
+
+
+def test_only_a_few_reasons_are_reported(tmp_path: Path):
+    found = distribution(tmp_path, "a", *(f"b<0.{number}" for number in range(10_000)))
+
+    assert len(unmet([found], {"b": "1"})) == MAX_REASONS
+
+
+def test_no_more_metadata_is_read_than_distributions_have(tmp_path: Path):
+    distribution(tmp_path, "a")
+    large = tmp_path / "a-1.0.dist-info" / "METADATA"
+    os.truncate(large, MAX_METADATA)
+    for number in range(MAX_ALL_METADATA // MAX_METADATA - 1):
+        (tmp_path / f"b{number}.dist-info").mkdir()
+        os.link(large, tmp_path / f"b{number}.dist-info" / "METADATA")
+    assert find(tmp_path).keys() == {"a"}
+    with pytest.raises(KeyError):
+        distribution(tmp_path, "c")
+
+
+def test_names_are_short(tmp_path: Path):
+    with pytest.raises(KeyError):
+        distribution(tmp_path, "x" * MAX_NAME)
+
+
+def test_metadata_that_are_no_requirements_are_forgotten(tmp_path: Path):
+    found = distribution(tmp_path, "a", "b")
+    info = found.info / "METADATA"
+    info.write_text("".join(f"{number}:\n" for number in range(1000)) + info.read_text())
+    assert find(tmp_path)["a"].headers.keys() == {"Metadata-Version", "Name", "Version", "Requires-Dist"}

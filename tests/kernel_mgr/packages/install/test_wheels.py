@@ -8,7 +8,7 @@ import pytest
 from ipybox.kernel_mgr.packages import InstallError, packages_dir
 from ipybox.kernel_mgr.packages.store import PackageStore
 from ipybox.sandbox.settings import SandboxSettings, load_settings
-from tests.kernel_mgr.packages.index import Index, install
+from tests.kernel_mgr.packages.index import Index, failure, install
 
 
 async def test_local_wheel_is_installed(index: Index, place: Path, settings: SandboxSettings | None):
@@ -68,3 +68,25 @@ async def test_links_in_the_place_of_our_directories_are_not_followed(index: Ind
     with pytest.raises(InstallError, match="remove it"):
         await install(place, "fresh")
     assert not list(outside.iterdir())
+
+
+async def test_a_wheel_whose_directories_are_too_deep_is_refused_and_others_can_be_installed(index: Index, place: Path):
+    index.wheel("deep", "1.0", {f"{'d/' * 150}f.txt": ""})
+    index.wheel("fresh", "1.0")
+
+    assert "directories more than 100 deep" in await failure(place, "deep")
+    assert await install(place, "fresh") == "Installed fresh-1.0"
+
+
+async def test_packages_that_a_wheel_contains_can_neither_stop_later_installs_nor_fill_answers(
+    index: Index, place: Path
+):
+    data = "evil-1.0.data/purelib"
+    about = {number: f"Metadata-Version: 2.1\nName: x{number}\nVersion: 1\n" for number in range(300)}
+    about[0] += f"Requires-Dist: fresh; {'(' * 1000}python_version > '3'{')' * 1000}\n"
+    files = {f"{data}/x{number}-1.dist-info/METADATA": text for number, text in about.items()}
+    index.wheel("evil", "1.0", files | {f"{data}/x{number}-1.dist-info/WHEEL": "" for number in about})
+    index.wheel("fresh", "1.0")
+
+    assert (await install(place, "evil")).endswith(", and 101 more")
+    assert await install(place, "fresh") == "Installed fresh-1.0"
