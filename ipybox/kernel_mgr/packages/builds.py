@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import urlsplit
 
+from ipybox.kernel_mgr.limits.resource_limits import default_memory_limit
 from ipybox.kernel_mgr.packages.distributions import Installed, seed
 from ipybox.kernel_mgr.packages.request import Request
 from ipybox.kernel_mgr.packages.store import InstallError
@@ -59,10 +60,11 @@ async def build(
     file = scratch / f"{directory.name}.json"
     _write_settings(file, sandbox, request, directory, settings, [temporary, *settings.paths])
     words = srt_command(["bash", "-c", _SCRIPT, "bash", *install], file, sandbox.path)
-    code, output = await run(words, environment, directory)
+    memory = default_memory_limit()
+    code, output = await run(words, environment, directory, memory)
     for _ in range(1, SANDBOX_STARTS):
         if code and transient_cause(output):
-            code, output = await run(words, environment, directory)
+            code, output = await run(words, environment, directory, memory)
     if code:
         raise UvError(output + _reason(output), code)
     return own_directory(target)

@@ -6,6 +6,7 @@ sandboxes (`builds`).
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from ipybox.audit.records import recorded
+from ipybox.kernel_mgr.limits.resource_limits import default_memory_limit
 from ipybox.kernel_mgr.packages.distributions import Installed, discard_seeds, environment, pins, seed, unmet
 from ipybox.kernel_mgr.packages.request import Request, parse_request
 from ipybox.kernel_mgr.packages.store import InstallError, PackageStore
@@ -25,6 +27,9 @@ from ipybox.workspace.writable import WritablePlaces
 if TYPE_CHECKING:
     from ipybox.audit.audit import AuditLog
     from ipybox.sandbox.settings import SandboxSettings
+
+#: Bytes of memory that each of uv's processes may use in any case.
+LEAST_MEMORY = 1 << 30
 
 #: Maximum number of installed packages to name: a wheel can contain any number.
 MAX_NAMES = 200
@@ -145,7 +150,10 @@ class PackageInstaller:
             await asyncio.to_thread(seed, earlier, staged)
             only = [] if sandbox is None else ["--no-build"]
             command = install_command(places, settings, request.text, staged, constraints, *only)
-            code, output = await run(command, environment_in(scratch, settings.environment), scratch)
+            memory = default_memory_limit()
+            if sandbox is not None:  # uv compiles a package's modules in many processes, 400 times as large as these
+                memory = max(LEAST_MEMORY, memory // (os.cpu_count() or 1))
+            code, output = await run(command, environment_in(scratch, settings.environment), scratch, memory)
             if code == 0:
                 return staged, False
             failure = UvError(output, code)

@@ -211,13 +211,16 @@ def _program(places: WritablePlaces) -> str:
     return found
 
 
-async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path) -> tuple[int, str]:
+async def run(command: Iterable[str], env: Mapping[str, str], cwd: Path, memory: int) -> tuple[int, str]:
     """Runs a command until it ends, the caller is cancelled, or this process dies.
+
+    Each of its processes may use this much memory.
 
     Returns:
         Its exit code, and the end of its output.
     """
-    guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *command]
+    limited = ["/bin/sh", "-c", f'ulimit -d {memory >> 10} 2>/dev/null; exec "$@"', "sh", *command]
+    guarded = [str(interpreter()), "-I", "-S", process_guard.__file__, "--", *limited]
     with tempfile.TemporaryFile(dir=cwd.parent) as log:
         start = asyncio.create_subprocess_exec(
             *guarded, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True

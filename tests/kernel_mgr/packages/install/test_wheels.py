@@ -90,3 +90,15 @@ async def test_packages_that_a_wheel_contains_can_neither_stop_later_installs_no
 
     assert (await install(place, "evil")).endswith(", and 101 more")
     assert await install(place, "fresh") == "Installed fresh-1.0"
+
+
+async def test_a_module_that_needs_too_much_memory_to_be_compiled_is_installed_without(
+    index: Index, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("ipybox.kernel_mgr.packages.installer.LEAST_MEMORY", 256 << 20)
+    monkeypatch.setattr("ipybox.kernel_mgr.packages.installer.default_memory_limit", lambda: 1)
+    index.wheel("evil", "1.0", {"evil.py": "a = 1\n" * 1_000_000, "fresh.py": "a = 1\n"})  # takes 700 MB
+
+    assert await install(place, "evil", load_settings()) == "Installed evil-1.0"
+    compiled = {path.name.partition(".")[0] for path in (packages_dir(place) / "__pycache__").iterdir()}
+    assert "evil" not in compiled
