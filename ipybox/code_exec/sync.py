@@ -36,6 +36,9 @@ _Result = TypeVar("_Result")
 
 _STOPPED = "the executor was stopped"
 
+#: Maximum questions that an approver has not answered: each takes a thread, even after its request has ended.
+MAX_UNANSWERED = 256
+
 _NOT_PLAIN = "an Executor needs a synchronous approver: for an async one, use CodeExecutor"
 
 
@@ -389,14 +392,19 @@ def _decide_by(approver: "Callable[[ApprovalRequest], object]") -> "ApprovalCall
         raise TypeError(f"approver must be a function that accepts an ApprovalRequest, not {approver!r}")
     if inspect.iscoroutinefunction(approver):
         raise TypeError(_NOT_PLAIN)
+    threads = threading.BoundedSemaphore(MAX_UNANSWERED)
 
     def asked(request: "ApprovalRequest", _stdin: object) -> object:
+        if not threads.acquire(blocking=False):
+            raise RuntimeError(f"it has not answered {MAX_UNANSWERED} earlier questions")
         try:
             return approver(request)
         except Exception:  # makes the call fail with its own type and text
             raise
         except BaseException as exc:  # such as SystemExit, which would end the event loop
             raise RuntimeError(repr(exc)) from exc
+        finally:
+            threads.release()
 
     async def decide(request: "ApprovalRequest") -> None:
         # The approver may ask a person who doesn't answer before Python exits. The thread keeps stdin alive: Python

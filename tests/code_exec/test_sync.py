@@ -21,6 +21,7 @@ from ipybox import (
     Executor,
     StreamedRequest,
 )
+from ipybox.code_exec import sync
 from ipybox.code_exec.sync import Portal
 from ipybox.errors import ExecutionCancelledError, ExecutionTimeoutError
 from ipybox.tool_exec.approval.request import accepts_batches
@@ -93,6 +94,28 @@ def test_a_plain_function_accepts_batches(tmp_path: Path, mode: Mode):
         results = [each for each in executor.stream(code) if isinstance(each, CodeExecutionResult)]
         assert [each.text for each in results] == ["a b"]
     assert seen == [[{"text": "a"}, {"text": "b"}]] * 2
+
+
+def test_questions_that_nobody_answers_take_a_limited_number_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sync, "MAX_UNANSWERED", 2)
+    answered = threading.Event()
+
+    def approver(_: ApprovalRequest) -> bool:
+        return answered.wait(WAIT)
+
+    def put(text: str) -> str:
+        return text
+
+    code = "from mcptools.app import put; print(*put.run_many([put.Params(text=text) for text in 'abcd']), sep='\\n')"
+    with Executor(working_dir=tmp_path, tools=[put], approver=approver, approval_timeout=0.1) as executor:
+        lines = (executor.run(code).text or "").splitlines()
+        assert ["expired" in line for line in lines] == [True, True, False, False]
+        assert "the approver failed: RuntimeError: it has not answered 2 earlier questions" in lines[-1]
+        answered.set()
+        while (executor.run(code).text or "").splitlines() != [*"abcd"]:
+            pass
 
 
 def test_functions_of_the_application_are_tools(tmp_path: Path, mode: Mode):
