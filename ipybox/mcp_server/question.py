@@ -11,6 +11,7 @@ truncated arguments, and further lines are for clients that show more.
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -331,9 +332,11 @@ def name_of(call: ToolCall) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """Returns a name, quoted unless it is a visible identifier, so it can't be mistaken for a value."""
+    """Returns a name, quoted unless it is a visible identifier, so it can't be mistaken for a value or another name."""
+    if _LOOKALIKES.search(name):
+        return json.dumps(name)
     plain = name.replace("-", "_").replace(".", "_").isidentifier() and printable(name) == name
-    return name if plain else printable(_dumped(name))
+    return name if plain else printable(_encoded(name))
 
 
 def ascii_name(name: str) -> str:
@@ -344,8 +347,24 @@ def ascii_name(name: str) -> str:
     return (quoted_name(name) if name.isascii() else json.dumps(name)).replace(" ", "\\u0020")
 
 
+def _dumped(value: object) -> str:
+    """Returns a value's JSON; names in it can't be mistaken for others."""
+    text = _encoded(value)
+    if text.isascii() or not isinstance(value, dict | list):
+        return text
+    return _STRINGS.sub(lambda found: _escaped(found[0]) if found[1] else found[0], text)
+
+
 #: Returns a value's JSON; three times as fast as `json.dumps` for short values.
-_dumped: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False).encode
+_encoded: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False).encode
+#: Strings in JSON, with what follows a name.
+_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(: )?')
+#: Letters that may look like Latin ones: all others except those of Chinese, Japanese and Korean.
+_LOOKALIKES = re.compile(r"[^\x00-\x7f\u3040-\u9fff\uac00-\ud7a3]")
+
+
+def _escaped(name: str) -> str:
+    return f"{json.dumps(json.loads(name[:-2]))}: " if _LOOKALIKES.search(name) else name
 
 
 def _place(file: Path) -> str:

@@ -599,7 +599,7 @@ READERS: dict[str, Reader] = {
         errors=(CellCheckError,),
     ),
     "question about calls": Reader(
-        [],
+        ["mcp_server/question"],
         asked,
         inputs={
             **{
@@ -617,6 +617,9 @@ READERS: dict[str, Reader] = {
                 {"a": number % 9 == 0, "b": [number % 7 == 0]} for number in range(size // 20)
             ],
             "names of each call": lambda size, _: [{str(number): "\n"} for number in range(size // 12)],
+            "names like others": lambda size, _: [{"a": {f"\u0430{number}": "\u0430"}} for number in range(size // 20)],
+            "a name like another": lambda size, _: [{"a": {"\u0430a" * (size // 3): 1}}],
+            "members": lambda size, _: [{"a": {"b": [number, {"c": 1}]}} for number in range(size // 30)],
         },
         errors=(),
     ),

@@ -195,6 +195,15 @@ def test_letters_of_other_scripts_in_names_of_servers_and_tools_are_escaped():
     ]
 
 
+def test_a_name_of_an_argument_looks_like_no_other_one():
+    text = "p\u0430th"
+    assert shown({text: text, "a": [{text: text, "\u540d": f'"{text}": "\\'}, text]}).brief == [
+        "Code calls fs.write",
+        f'| "p\\u0430th": "{text}"',
+        rf'| a: [{{"p\u0430th": "{text}", "\u540d": "\"{text}\": \"\\"}}, "{text}"]'.replace(r"\u540d", "\u540d"),
+    ]
+
+
 def test_different_exceptions_among_many_calls_are_counted_together():
     calls: list[dict[str, Any]] = [{"text": f"issue {number}", "to": "team"} for number in range(1000)]
     for number in range(0, 1000, 10):
