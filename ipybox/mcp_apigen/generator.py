@@ -137,11 +137,11 @@ def _write(
     )
     if not renewal.files.items() <= previous.contents.items():
         modules.kept = swap_in(parent, place, renewal, previous)
-    hints = dict(map(attrgetter("name", "hints"), tools))
+    known = {tool.name: tool for tool in tools}
     pinned: dict[str, PinnedTool] = {}
     for module in renewal.manifest.modules.values():
-        if module.tool in hints:
-            pinned[module.tool] = PinnedTool(module.meaning or "", hints[module.tool])
+        if (tool := known.get(module.tool)) is not None:
+            pinned[module.tool] = PinnedTool(module.meaning or "", tool.hints, parameters=tool.parameters)
     record.write(renewal.files[MANIFEST], origin, sealed, modules.wire_names, pinned, launch)
     return modules
 

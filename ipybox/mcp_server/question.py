@@ -180,6 +180,8 @@ class ShownCall:
     def __init__(self, calls: Sequence[ToolCall], kind: RequestKind, redactor: Redactor):
         self._redactor = redactor
         call = calls[0]
+        #: The tool's parameters, if known: it may ignore others, whatever they are called.
+        self._parameters = call.pinned and call.pinned.parameters
         self._arguments, self._rows = _split([each.arguments for each in calls])
         times = f" {len(calls):,} times" if len(calls) > 1 else ""
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
@@ -196,7 +198,7 @@ class ShownCall:
         """The lines that every client shows, or None if the calls do not fit."""
         if len(self._arguments) + len(self._rows) > COLUMNS * LINES:
             return None
-        arguments = [f"{quoted_name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
+        arguments = [f"{self._name(name)}: {self._json(value, COLUMNS)}" for name, value in self._arguments.items()]
         command = [] if self._command is None else [self._text(line) for line in _lines(self._command, LINES)]
         rows = [self._row(number) for number in range(len(self._rows))]
         lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments, *rows] or ["without arguments"])]
@@ -234,13 +236,17 @@ class ShownCall:
         return f"{self._title}\n{self._listing}"
 
     def _pieces(self, most: int) -> list[str]:
-        pieces = [f"{quoted_name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
+        pieces = [f"{self._name(name)}={self._json(value, most)}" for name, value in self._arguments.items()]
         pieces += [_cut(self._row(number, "="), 4 * most) for number in range(len(self._rows))]
         return pieces if self._command is None else [self._json(self._command, most), *pieces]
 
     def _row(self, number: int, equals: str = ": ") -> str:
-        row = [f"{quoted_name(name)}{equals}{_dumped(value)}" for name, value in self._rows[number].items()]
+        row = [f"{self._name(name)}{equals}{_dumped(value)}" for name, value in self._rows[number].items()]
         return self._text(f"#{number + 1:,} {', '.join(row)}".rstrip())
+
+    def _name(self, name: str) -> str:
+        known = self._parameters is None or name in self._parameters
+        return quoted_name(name) if known else f"{quoted_name(name)} (unknown)"
 
     def _json(self, value: object, most: int) -> str:
         return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
@@ -250,9 +256,9 @@ class ShownCall:
         lines = [] if self._command is None else [self._barred(self._command)]
         for name, value in self._arguments.items():
             if isinstance(value, str) and "\n" in value:
-                lines += [f"  {quoted_name(name)}:", self._barred(value)]
+                lines += [f"  {self._name(name)}:", self._barred(value)]
             else:
-                lines.append(f"  {quoted_name(name)}: {self._text(_dumped(value))}")
+                lines.append(f"  {self._name(name)}: {self._text(_dumped(value))}")
         lines += [f"  in {count:,} of the calls: {text}" for count, text in self._exceptions[:MAX_LINES]]
         lines += [f"  {more:,} more such exceptions"] if (more := len(self._exceptions) - MAX_LINES) > 0 else []
         lines += [f"  {self._row(number)}" for number in range(len(self._rows))]
@@ -297,7 +303,7 @@ class ShownCall:
 
 def whole_call(request: ApprovalRequest, redactor: Redactor) -> str:
     """Returns all of the calls that a request is about."""
-    calls = [ToolCall(request.server_name, request.tool_name, call, ()) for call in request.calls]
+    calls = [ToolCall(request.server_name, request.tool_name, call, (), request.pinned) for call in request.calls]
     return ShownCall(calls, request.kind, redactor).whole()
 
 

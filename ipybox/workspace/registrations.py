@@ -33,6 +33,11 @@ HINTS: Final[Mapping[str, str]] = {
 }
 #: The hints that apply to a tool that declares none.
 UNDECLARED: Final = ("destructive", "open_world")
+#: The keywords of a schema that may permit names beside its `properties`.
+_MORE_NAMES: Final = {
+    *("patternProperties", "unevaluatedProperties", "dependentSchemas", "dependencies", "if", "then", "else"),
+    *("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "$recursiveRef"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,16 @@ class ToolSpec:
     #: A hash of the program or address of its server; empty unless placeholders choose it.
     chosen: str = ""
 
+    @property
+    def parameters(self) -> list[str] | None:
+        """The names of its parameters; None if its schema may permit others."""
+        given: Any = self.input_schema
+        schema = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        names: Any = schema.get("properties")
+        if not isinstance(names, dict) or schema.get("additionalProperties", False) is not False:
+            return None
+        return None if _MORE_NAMES & schema.keys() else [*cast("dict[str, Any]", names)]
+
 
 class PinnedTool(NamedTuple):
     """A tool as its server defined it when it was registered."""
@@ -59,6 +74,8 @@ class PinnedTool(NamedTuple):
     hints: Iterable[str] = UNDECLARED
     #: Whether a person lets it run without asking; None if nobody has decided on this definition.
     unasked: bool | None = None
+    #: The names of its parameters, if known.
+    parameters: Collection[str] | None = None
 
     @property
     def may_write(self) -> bool:

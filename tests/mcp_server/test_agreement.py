@@ -45,13 +45,13 @@ class Server:
     """A server whose tools a test can change."""
 
     def __init__(self, directory: Path):
-        self._file = directory / "tools.json"
-        self.params = servers.scripted("--tools", str(self._file))
+        self.file = directory / "tools.json"
+        self.params = servers.scripted("--tools", str(self.file))
         self.lists(echo=READS, env=FETCHES, pid=None)
 
     def lists(self, **hints: Any) -> None:
         tools = [{"name": name, "inputSchema": {"type": "object"}, "annotations": each} for name, each in hints.items()]
-        self._file.write_text(json.dumps(tools))
+        self.file.write_text(json.dumps(tools))
 
     async def register(self, client: Client, *flags: str) -> str:
         params = {**self.params, "args": [*self.params["args"], *flags]}
@@ -259,6 +259,19 @@ async def test_a_person_agrees_to_all_that_read_only_if_the_form_names_all(works
     assert "tool_48" in some["description"]
     assert many["enum"] == ["choose", "none"]
     assert "`ipybox trust` shows the others" in many["description"]
+
+
+@pytest.mark.parametrize("approve", ["writes", "ask"])
+async def test_a_form_marks_arguments_that_the_server_does_not_list(workspace: Path, server: Server, approve: str):
+    schema: Any = {"type": "object", "properties": {"text": {}}}
+    server.file.write_text(json.dumps([{"name": "echo", "inputSchema": schema}]))
+    user = User(DECLINE, DECLINE)
+    many = "from mcptools.scripted import CLIENT; CLIENT.run_many('echo', [{'text': 'a', 'dry_run': True}] * 2)"
+    async with serving(workspace, user, approve=approve) as client:
+        await server.register(client)
+        await run(client, calling("echo", text="a", dry_run=True))
+        await run(client, many)
+    assert [form.message.splitlines()[1:] for form in user.forms] == [['| text: "a"', "| dry_run (unknown): true"]] * 2
 
 
 async def test_a_pattern_covers_only_tools_that_fit_into_the_form(workspace: Path, server: Server):

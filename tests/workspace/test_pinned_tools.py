@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ipybox.guest.tools.protocol import RunRequest
-from ipybox.workspace.registrations import PinnedTool, Registration, locked_registration, record_file
+from ipybox.workspace.registrations import PinnedTool, Registration, ToolSpec, locked_registration, record_file
 from ipybox.workspace.seal import SealVerifier, seal
 
 PARAMS = {"command": "server"}
@@ -38,6 +38,24 @@ def call(workspace: Path, tool: str, params: dict[str, Any] = PARAMS, **changes:
 
 def decisions(record: Registration) -> list[bool | None]:
     return [tool.unasked for tool in record.tools.values()]
+
+
+#: Schemas, and the names of their parameters if these are all.
+SCHEMAS: list[tuple[Any, list[str] | None]] = [
+    ({"properties": {"a": {}, "b": {}}, "required": ["a"]}, ["a", "b"]),
+    ({"properties": {}, "additionalProperties": False}, []),
+    ({"type": "object"}, None),
+    ({"properties": {"a": {}}, "additionalProperties": True}, None),
+    ({"properties": {"a": {}}, "additionalProperties": {}}, None),
+    ({"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}]}, None),
+    ({"properties": ["a"]}, None),
+    (True, None),
+]
+
+
+@pytest.mark.parametrize(("schema", "parameters"), SCHEMAS)
+def test_parameters_are_known_if_the_schema_names_all(schema: Any, parameters: list[str] | None):
+    assert ToolSpec("tool", None, schema).parameters == parameters
 
 
 def test_a_record_says_what_only_reads_and_what_reaches_the_internet(workspace: Path):
@@ -90,7 +108,7 @@ def test_a_call_finds_its_tool_as_it_was_registered_last(workspace: Path):
     registrations = SealVerifier(workspace)
     assert registrations.pinned(call(workspace, "read")) is None
     record = register(workspace, TOOLS)
-    assert registrations.pinned(call(workspace, "read")) == (*READ[:1], ["read_only"], None)
+    assert registrations.pinned(call(workspace, "read")) == (*READ[:1], ["read_only"], None, None)
     record.agree(["read"])
     assert (registrations.pinned(call(workspace, "read")) or WRITE).unasked
     register(workspace, {"write": WRITE})

@@ -99,7 +99,7 @@ class Approvals:
             return decision
         if approver is accept_call:
             return ApprovalDecision(True, "auto")
-        return await self._request(partial(ask, approver), [call], kind, pinned)
+        return await self._request(partial(ask, approver), [call], kind, pinned or (caller and caller.pinned(call)))
 
     async def decide_many(
         self, calls: Sequence[RunRequest], caller: "ToolCaller | None" = None
@@ -119,6 +119,7 @@ class Approvals:
         if self.ended != ended:
             return [_CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
+        pinned = pinned or (caller and caller.pinned(calls[0]) if asked else None)
         answer = await self._request(partial(ask, approver), asked, "tool", pinned) if asked else None
         # The tool may change before a call's turn.
         unsure = [self._uses_hints and decision is not None and decision.accepted for decision in decisions]

@@ -54,7 +54,7 @@ class ApprovalRequest:
         server_name: Name of the MCP server that provides the tool.
         tool_name: Name of the tool.
         server_params: The parameters of the server, with unresolved `${VAR}` placeholders, if known.
-        pinned: The tool as its registration pinned it, if the policy uses hints.
+        pinned: The tool as its registration pinned it, if known.
         output_mark: The sync marker in the kernel's output that ends the output before the call, or 0.
         id: A unique name for the request.
         created_at: When it was made, in UTC.
