@@ -212,7 +212,8 @@ class Authenticator(httpx2.Auth):
             reason = printable(str(exc))[:_MESSAGE_LENGTH]
             raise SignInError(f"the authorization server's response is not valid: {reason}") from exc
         except (httpx2.HTTPError, TimeoutError) as exc:
-            raise SignInError(f"can't reach the authorization server: {str(exc) or 'no response'}") from exc
+            reason = printable(str(exc))[:_MESSAGE_LENGTH] or "no response"
+            raise SignInError(f"can't reach the authorization server: {reason}") from exc
 
     def _provider(
         self,
@@ -311,4 +312,5 @@ def _challenge(response: httpx2.Response) -> Challenge | None:
 
 def _check_secure(url: str) -> None:
     if not is_secure(url):
-        raise SignInError(f"refusing to sign in over plain HTTP: {printable(url.partition('?')[0])}")
+        shown = printable(url.partition("?")[0])[:_MESSAGE_LENGTH]
+        raise SignInError(f"refusing to sign in over plain HTTP: {shown}")

@@ -136,6 +136,13 @@ async def test_no_metadata_of_a_far_server_lead_to_this_machine(far: Site, near:
     assert b"".join(near.received) == b""
 
 
+@pytest.mark.parametrize("address", ["http://a.b/" + "a" * 50_000, f"https://{'a.' * 20_000}localhost/"])
+async def test_an_address_does_not_fill_an_error(far: Site, address: str):
+    asking(far, authorization_endpoint=address)
+
+    assert len(await refused(far)) < 1000
+
+
 @pytest.mark.parametrize(
     ("host", "zone"),
     [
