@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: Bytes of memory that each of uv's processes may use in any case.
 LEAST_MEMORY = 1 << 30
 
+#: How often an install is tried that others overtake.
+ATTEMPTS = 10
+
 #: Maximum number of installed packages to name: a wheel can contain any number.
 MAX_NAMES = 200
 
@@ -59,7 +62,9 @@ class PackageInstaller:
     async def install(self, specifier: str, *, by_code: bool = False) -> str:
         """Installs a package with its dependencies and returns what was installed.
 
-        Running kernels can import it immediately. Installs into one workspace take turns.
+        Running kernels can import it immediately. Installs into one workspace don't wait for each other, because a
+        package can make uv search for versions without an end. An install starts again if another one has changed the
+        packages meanwhile.
 
         Args:
             specifier: A name or specifier (PEP 508), a URL or a path that uv understands; no option.
@@ -102,15 +107,21 @@ class PackageInstaller:
         if self._settings is not None and request.kind == "local":
             raise ValueError(f"with a sandbox, {specifier!r} can't be built because it is local: build a wheel")
         sandbox = None if self._settings is None else Sandbox(self._settings, self._workspace)
-        async with PackageStore.turn(self._workspace) as store, _scratch(sandbox) as scratch:
-            try:
-                return await self._installed(request, scratch, sandbox, store)
-            except InstallError as exc:
-                raise InstallError(f"can't install {specifier!r}:\n{exc}") from exc
+        try:
+            for _ in range(ATTEMPTS):
+                async with _scratch(sandbox) as scratch:
+                    if (installed := await self._installed(request, scratch, sandbox)) is not None:
+                        return installed
+            raise InstallError("other installs keep changing the packages: try again later")
+        except InstallError as exc:
+            raise InstallError(f"can't install {specifier!r}:\n{exc}") from exc
 
-    async def _installed(self, request: Request, scratch: Path, sandbox: Sandbox | None, store: PackageStore) -> str:
+    async def _installed(self, request: Request, scratch: Path, sandbox: Sandbox | None) -> str | None:
+        """Installs a package and returns what was installed; None if the packages have changed meanwhile."""
         own = await asyncio.to_thread(environment)
-        earlier, pinned = own | await asyncio.to_thread(store.installed), pins(own)
+        async with PackageStore.turn(self._workspace) as store:
+            before = await asyncio.to_thread(store.installed)
+        earlier, pinned = own | before, pins(own)
         try:
             staged, was_built = await self._staged(request, scratch, sandbox, earlier.values(), pinned)
         except UvError as exc:
@@ -123,7 +134,10 @@ class PackageInstaller:
         reasons = await asyncio.to_thread(unmet, earlier.values(), {name: it.version for name, it in added.items()})
         if reasons:
             raise InstallError("\n".join(reasons))
-        await _finished(store.replace, added.keys(), staged)
+        async with PackageStore.turn(self._workspace) as store:
+            if await asyncio.to_thread(store.installed) != before:
+                return None
+            await _finished(store.replace, added.keys(), staged)
         requested_first = sorted(added.values(), key=lambda it: (it.name != request.name, it.name))
         names = [f"{it.name}-{it.version}" for it in requested_first]
         replaced = added.keys() & earlier.keys()

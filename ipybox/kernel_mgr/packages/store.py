@@ -42,7 +42,7 @@ class InstallError(IpyboxError):
 
 
 class PackageStore:
-    """The packages of one workspace, during one install. Others wait for their turn (`PackageStore.turn`)."""
+    """The packages of one workspace, while one process reads or replaces them (`PackageStore.turn`)."""
 
     def __init__(self, workspace: Path):
         self.directory = packages_dir(workspace)

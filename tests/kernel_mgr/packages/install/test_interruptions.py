@@ -15,7 +15,7 @@ from tests.kernel_mgr.packages.index import Index, install, tree
 from tests.servers import WAIT, descendants, until_dead
 
 
-async def test_installs_take_turns(index: Index, place: Path):
+async def test_concurrent_installs_lose_nothing(index: Index, place: Path):
     names = ["one", "two", "three"]
     for name in names:
         index.wheel(name, "1.0")
@@ -25,6 +25,19 @@ async def test_installs_take_turns(index: Index, place: Path):
     done = await asyncio.gather(install(place, "one"), install(place, "two"), other.communicate())
     assert done == ["Installed one-1.0", "Installed two-1.0", (b"Installed three-1.0\n", None)]
     assert {f"{name}.py" for name in names} < tree(place).keys()
+
+
+async def test_an_install_that_does_not_end_keeps_no_other_waiting(index: Index, place: Path, fifo: Fifo):
+    index.wheel("fresh", "1.0")
+    index.source("slow", "1.0", fifo=fifo.path)
+    os.mkfifo(f"{fifo.path}.never")
+    work = asyncio.create_task(install(place, "slow"))
+    await fifo.until("building")
+    assert await install(place, "fresh") == "Installed fresh-1.0"
+    assert not work.done()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
 
 
 async def test_cancelled_install_leaves_nothing_behind(index: Index, place: Path, fifo: Fifo):
