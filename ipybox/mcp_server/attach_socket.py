@@ -152,11 +152,14 @@ def bind_private(path: Path) -> socket.socket:
 
     def listen(listener: socket.socket, address: str) -> None:
         listener.bind(address)
-        path.chmod(0o600)
+        unlisted.chmod(0o600)
         listener.listen()
+        unlisted.rename(path)
 
-    path.unlink(missing_ok=True)
-    return _opened(path, listen)
+    # Others would find the socket before it listens, and remove it.
+    unlisted = path.with_suffix(".new")
+    unlisted.unlink(missing_ok=True)
+    return _opened(unlisted, listen)
 
 
 def connect_private(path: Path) -> socket.socket:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.mcp_server.attach_socket import bind_private, connect_private
+from ipybox.mcp_server.attach_socket import bind_private, connect_private, running_servers, socket_path
 
 
 @pytest.mark.parametrize("length", [1, 150])
@@ -38,3 +38,18 @@ def test_connecting_to_a_stopped_process_fails_instead_of_waiting(tmp_path: Path
         connect(1)
         with pytest.raises(BlockingIOError):
             connect(100_000)
+
+
+def test_a_socket_that_does_not_listen_yet_is_not_taken_for_that_of_a_killed_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    chmod = Path.chmod
+
+    def chmod_after_a_search(path: Path, mode: int) -> None:
+        assert running_servers(tmp_path) == {}
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", chmod_after_a_search)
+    path = socket_path(tmp_path, 1)
+    with bind_private(path):
+        assert running_servers(tmp_path) == {1: path}
