@@ -204,7 +204,7 @@ def test_settings_that_are_shown_are_those_of_the_example():
         "example.org",
         "*.example.org:443",
     )
-    assert load_settings(DOCS / "examples" / "sandbox-mcp.json").deny_read == (".env",)
+    assert load_settings(DOCS / "examples" / "sandbox-mcp.json").deny_read[0] == ".env"
 
 
 def test_imports_and_settings_that_replace_those_of_an_earlier_ipybox_work(tmp_path: Path):
