@@ -15,6 +15,7 @@ from ipybox.tool_exec.approval.client import ApprovalClient, ApprovalRequest
 from ipybox.tool_exec.approval.protocol import ApprovalDecision, NoDecision
 from ipybox.tool_exec.approval.request import ApprovalCallback
 from ipybox.tool_exec.approval.server import ApprovalChannel
+from ipybox.workspace.registrations import PinnedTool
 from tests.servers import WAIT
 from tests.tool_exec.channel import serving_channel
 
@@ -185,6 +186,9 @@ async def test_names_of_arguments_can_not_look_like_others_in_the_text():
     forged = " " * 4000 + "files.delete(path='scratch.txt', force"
     request = ApprovalRequest("files", "delete", {"path": "report.txt", forged: False, "new\nline": 1}, None)
     assert str(request) == f"files.delete(path='report.txt', {forged!r}=False, 'new\\nline'=1)"
+    pinned = PinnedTool("a", parameters=["path"])
+    request = ApprovalRequest("files", "delete", {"path": "a", "p\u0430th": "b", "dry_run": True}, None, pinned=pinned)
+    assert str(request) == r"files.delete(path='a', 'p\u0430th' (unknown)='b', dry_run (unknown)=True)"
 
 
 async def test_approver_that_fails_after_its_decision_changes_nothing(asking: Asking, caplog: pytest.LogCaptureFixture):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
@@ -192,9 +192,10 @@ class ApprovalRequest:
 
     def __str__(self) -> str:
         name = f"{self.server_name}.{self.tool_name}"
+        known = self.pinned and self.pinned.parameters
         if self.count == 1:
-            return printable(f"{name}({_written(self.tool_args)})")
-        shown = ", ".join(f"({_cut(_written(each))})" for each in self._calls[:SHOWN_CALLS])
+            return printable(f"{name}({_written(self.tool_args, known)})")
+        shown = ", ".join(f"({_cut(_written(each, known))})" for each in self._calls[:SHOWN_CALLS])
         more = f", and {missing:,} more" if (missing := self.count - SHOWN_CALLS) > 0 else ""
         return printable(f"{self.count:,} calls to {name}: {shown}{more}")
 
@@ -202,9 +203,11 @@ class ApprovalRequest:
         return f"ApprovalRequest({self})"
 
 
-def _written(arguments: dict[str, Any]) -> str:
+def _written(arguments: dict[str, Any], known: Collection[str] | None) -> str:
     # Code chooses the names. Without quotes, one could look like other arguments, or like the end of the call.
-    names = [name if name.isidentifier() else repr(name) for name in arguments]
+    plain = {name: name if name.isidentifier() and name.isascii() else ascii(name) for name in arguments}
+    unknown = set[str]() if known is None else arguments.keys() - known
+    names = [f"{shown} (unknown)" if name in unknown else shown for name, shown in plain.items()]
     return ", ".join(map("{}={!r}".format, names, arguments.values()))
 
 
