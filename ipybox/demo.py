@@ -4,6 +4,7 @@ Uses the real git MCP server on a small repository that it creates; needs no API
 `ipybox[demo]`, uv runs that server and installs matplotlib in the workspace. Without `srt`, it skips the sandbox step.
 """
 
+import errno
 import json
 import random
 import shutil
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.panel import Panel
@@ -96,7 +97,7 @@ BYTES_PER_TOKEN = 4
 
 async def demo(directory: Path | None) -> int:
     """Runs the demo in `directory`, or in a new temporary one, and prints each step; returns the exit status."""
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     if shutil.which("git") is None:
         console.print("The demo needs git.")
         return 1
@@ -133,6 +134,12 @@ async def demo(directory: Path | None) -> int:
     console.print(f"plot            {result.images[0]}", soft_wrap=True, markup=False)
     console.print(f"generated code  {workspace / 'mcptools' / 'git'}", soft_wrap=True, markup=False)
     return 0
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Lets the demo stop its kernel; rich's SystemExit would end the event loop first."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output has gone")
 
 
 def _create_repository(repository: Path) -> None:

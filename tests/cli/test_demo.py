@@ -67,6 +67,20 @@ def test_demo_runs_without_srt_and_gets_what_it_needs_from_the_index_without_the
     assert len([*(workspace / "images").glob("*.png")]) == 1
 
 
+@pytest.mark.kernel
+def test_demo_ends_quietly_once_nobody_reads_its_output(tmp_path: Path):
+    command = [sys.executable, "-m", "ipybox", "demo", "--workspace", str(tmp_path / "demo")]
+    env = {**os.environ, "PATH": PROGRAMS, "HOME": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert (process.returncode, errors) == (1, "")
+
+
 def test_demo_names_what_it_needs(tmp_path: Path):
     done = run_demo(tmp_path / "demo", str(tmp_path))
 
