@@ -18,9 +18,9 @@ import click
 import pytest
 
 from ipybox.cli.command import ipybox
-from ipybox.cli.parsing import explain, with_command
+from ipybox.cli.parsing import SUMMARIES, explain, with_command
 from tests.cli.parsed import parsed
-from tests.servers import WAIT
+from tests.servers import ROOT, WAIT
 
 INITIALIZE = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
@@ -317,3 +317,8 @@ def test_internal_options_are_not_shown():
     assert "--trusted" not in shown
     for title in ("Workspace", "Approvals", "Sandbox", "Limits", "Kernels", "Results", "Transport", "Other machines"):
         assert f"\n{title}:\n" in shown
+
+
+def test_settings_page_lists_all_commands():
+    listed = (ROOT / "docs" / "settings.md").read_text().split("```")[1]
+    assert sorted(re.findall(r"^ipybox (\w+)", listed, re.MULTILINE)) == sorted(SUMMARIES)
