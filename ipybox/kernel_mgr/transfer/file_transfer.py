@@ -4,7 +4,7 @@ import io
 import mimetypes
 import stat
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from os.path import abspath
@@ -110,9 +110,13 @@ class FileTransfer:
 
     @_readable_os_errors()
     def upload(self, path: str | Path, content: bytes, kind: Literal["file", "tar"] = "file") -> TransferReport:
-        """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays."""
+        """Writes a file, or unpacks a tar into a directory. Replaces existing files; the rest of a directory stays.
+
+        A file stays executable if the one that it replaces is.
+        """
         place = self._writable(path)
-        return self._write(place, Download(place.path, content, kind == "tar"))
+        executable = kind == "file" and place.names != () and _is_executable(place)
+        return self._write(place, Download(place.path, content, kind == "tar", executable))
 
     def download(self, path: str | Path) -> Download:
         """Returns the content of a file, or a directory as tar."""
@@ -196,6 +200,13 @@ class FileTransfer:
             names = write_tree(directory, items, transfer).keys()
         report = TransferReport(path, transfer.files, transfer.size, (*content.omitted, *transfer.omitted))
         return report, names if content.is_directory else [""]
+
+
+def _is_executable(place: AllowedPath) -> bool:
+    """Returns whether the owner can execute a file; False if there is no such file."""
+    with suppress(OSError), place.parent.open() as parent, open_item(parent, place.names) as item:
+        return item.executable
+    return False
 
 
 def _below(path: Path, denial: Callable[[Path], str | None]) -> Refused:

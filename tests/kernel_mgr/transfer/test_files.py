@@ -28,6 +28,15 @@ def test_file_takes_the_place_of_another_one(workspace: FileTransfer, root: Path
 
     workspace.upload(root / "file", b"")
     assert (root / "file").read_bytes() == b""
+    assert (root / "file").stat().st_mode & 0o111 == 0
+
+
+def test_script_stays_executable(workspace: FileTransfer, root: Path):
+    (root / "run.sh").touch(0o755)
+
+    workspace.upload("run.sh", b"#!/bin/sh")
+    assert (root / "run.sh").read_bytes() == b"#!/bin/sh"
+    assert (root / "run.sh").stat().st_mode & 0o100
 
 
 @pytest.mark.parametrize("path", [".", "", "directory"])
