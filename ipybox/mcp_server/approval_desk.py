@@ -10,8 +10,8 @@ The command connects to the server's private socket (`attach_socket`) with one l
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +35,8 @@ class ApprovalDesk:
         #: Set while no terminal watches.
         self._unwatched = asyncio.Event()
         self._unwatched.set()
+        #: The deadlines of forms, with their seconds.
+        self._deadlines: dict[asyncio.Timeout, float | None] = {}
 
     @property
     def watched(self) -> bool:
@@ -51,6 +53,17 @@ class ApprovalDesk:
         finally:
             del self._waiting[request.id]
             self._changed()
+
+    @asynccontextmanager
+    async def timeout(self, seconds: float | None) -> AsyncGenerator[None]:
+        """Like `asyncio.timeout`; while terminals watch, the seconds begin only when the last one stops watching."""
+        async with asyncio.timeout(None) as deadline:
+            self._deadlines[deadline] = seconds
+            self._reschedule([deadline])
+            try:
+                yield
+            finally:
+                del self._deadlines[deadline]
 
     async def decided(self, request: ApprovalRequest) -> bool:
         """Waits until a call is decided, and returns True; returns False once no terminal watches."""
@@ -92,6 +105,7 @@ class ApprovalDesk:
         changed = asyncio.Event()
         self._watchers.add(changed)
         self._unwatched.clear()
+        self._reschedule(self._deadlines)
         try:
             # Both at once, because a terminal that does not read blocks the first one.
             await until_one_ends(self._show_changes(changed, writer), _silence(reader))
@@ -99,6 +113,7 @@ class ApprovalDesk:
             self._watchers.remove(changed)
             if not self._watchers:
                 self._unwatched.set()
+                self._reschedule(self._deadlines)
 
     async def _show_changes(self, changed: asyncio.Event, writer: asyncio.StreamWriter) -> None:
         shown = dict[str, ApprovalRequest]()
@@ -124,6 +139,13 @@ class ApprovalDesk:
                     created_at=request.created_at.isoformat(),
                     expires_at=expires,
                 )
+
+    def _reschedule(self, deadlines: Iterable[asyncio.Timeout]) -> None:
+        now = asyncio.get_running_loop().time()
+        for deadline in deadlines:
+            seconds = self._deadlines[deadline]
+            if not deadline.expired():
+                deadline.reschedule(None if self.watched or seconds is None else now + seconds)
 
     def _changed(self) -> None:
         for changed in self._watchers:

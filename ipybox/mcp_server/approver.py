@@ -213,7 +213,7 @@ class CellApprover:
         try:
             with _call_file(await asyncio.to_thread(question.whole)) as file:
                 form = await asyncio.to_thread(question.form, file)
-                async with asyncio.timeout(question.seconds):
+                async with self._approver.desk.timeout(self._approver.timeout):
                     while True:
                         shown, withdrawn = clock(), self._client.withdrawn
                         self._client.withdrawn = True

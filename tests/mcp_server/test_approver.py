@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -531,6 +532,35 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
 
     assert decided == ["the user didn't answer the question before it expired", True]
     assert told == ["\nThe question about the tool write on MCP server fs has expired.\n"]
+
+
+async def test_question_expires_only_after_the_last_terminal_stops_watching():
+    async def silent(_: ElicitRequestFormParams) -> ElicitResult:
+        shown.set()
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def respond(decision: ApprovalDecision) -> bool:
+        decided.append(decision.reason)
+        return True
+
+    shown, decided = asyncio.Event(), list[object]()
+    approver = ElicitationApprover(ApprovalPolicy(), timeout=0.2)
+    near, far = socket.socketpair()
+    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+        tasks.create_task(approver.cell(silent).decide(ApprovalRequest("fs", "write", {}, respond)))
+        await shown.wait()
+        reader, writer = await asyncio.open_unix_connection(sock=near)
+        terminal = await asyncio.open_unix_connection(sock=far)
+        watching = tasks.create_task(approver.desk.answer({"approvals": "watch"}, reader, writer))
+        await terminal[0].readline()
+        await asyncio.sleep(0.5)  # longer than the timeout
+        assert decided == []
+        terminal[1].close()
+        await watching
+        writer.close()
+
+    assert decided == ["the user didn't answer the question before it expired"]
 
 
 async def test_question_does_not_expire_before_its_user_can_see_it():
