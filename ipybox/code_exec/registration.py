@@ -20,7 +20,7 @@ from ipybox.mcp_apigen.generator import ToolModules, check_place, generate_packa
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.oauth import SignIn, open_in_browser
 from ipybox.mcp_client.params import RemoteParams, StdioParams, parse_params, public_url
-from ipybox.mcp_client.secrets import LiteralSecret, literal_secrets
+from ipybox.mcp_client.secrets import literal_secrets
 from ipybox.mcp_client.stdio_servers import named_paths, risk
 from ipybox.sandbox.settings import PROFILES
 from ipybox.support.errors import MCPServerError, MissingVariableError
@@ -111,10 +111,10 @@ async def generate_mcp_sources(
             "secrets": imported.of(name, server_params),
             "on_progress": on_progress,
         }
-        launch = _launch(server, secrets)
+        started = server
         if placeholders(server_params):  # a repository could have written their values
             started = parse_params(fill_in(server_params, env_file_placeholders(places.workspace)))
-            launch = _launch(started, [*literal_secrets(started)])
+        launch = _launch(started)
         modules = await _generate(place, server_params, connect_timeout, options, launch)
         if imported.directory.exists():
             imported.keep_only(name, server_params)
@@ -170,7 +170,7 @@ async def _generate(
     return modules
 
 
-def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) -> str:
+def _launch(server: StdioParams | RemoteParams) -> str:
     """Returns how a server is started or reached, without values of its environment and plain-text secrets.
 
     What could be a command is not taken for a secret, and no host looks like another one.
@@ -182,7 +182,7 @@ def _launch(server: StdioParams | RemoteParams, secrets: list[LiteralSecret]) ->
         directory = f"cd {shlex.quote(server.cwd)}; " if server.cwd else ""
         variables = "".join(map("{}=… ".format, map(shlex.quote, server.env)))
         text = f"{directory}{variables}{shlex.join([server.command, *server.args])}"
-    for secret in secrets:
+    for secret in literal_secrets(server):
         if not may_be_command(secret.value):
             text = text.replace(secret.value, "…")
     return text
