@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
+from inspect import isawaitable
 from typing import Any, Literal, TypeVar
 
 from ipybox.audit.records import ApprovalDecision
@@ -248,7 +249,10 @@ async def ask(approver: ApprovalCallback, request: ApprovalRequest) -> None:
     with suppress(TimeoutError):  # from this timeout; the approver's own are caught below
         async with asyncio.timeout(0 if ended else None) as request.asking:
             try:
-                returned = await approver(request)
+                answer = approver(request)
+                if not isawaitable(answer):
+                    raise TypeError("the approver is not an async function")
+                returned = await answer
                 if isinstance(returned, bool) and request.state == "pending":
                     await request.fail(f"the approver returned {returned} without deciding: {_HOW_TO_DECIDE}")
             except asyncio.CancelledError:
