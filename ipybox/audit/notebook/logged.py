@@ -90,7 +90,9 @@ class LoggedSessions:
         raise ValueError(f"the audit log contains no session {wanted!r}; use a name or id from this list:\n{shown}")
 
     def latest(self) -> list[LoggedSession]:
-        """Returns the last sessions, latest first; few enough for a message."""
+        """Returns the last sessions, latest first; few enough for a message. Raises a ValueError if there are none."""
+        if not self._sessions:
+            raise ValueError("the audit log contains no sessions")
         return [*reversed(self._sessions.values())][:MAX_NAMED]
 
     def notebook(self, session: LoggedSession) -> "NotebookNode":

@@ -77,6 +77,14 @@ def test_an_unknown_session_is_an_error_that_names_all(tmp_path: Path, capsys: p
     assert capsys.readouterr().out.startswith("b\\u001b[31mad  0")
 
 
+@pytest.mark.parametrize("session", [None, "default"])
+def test_a_log_without_sessions_is_an_error(tmp_path: Path, session: str | None):
+    (tmp_path / ".ipybox").mkdir()
+    add(tmp_path)
+    with pytest.raises(Failure, match="the audit log contains no sessions"):
+        notebook(tmp_path, session, None)
+
+
 @pytest.fixture
 def in_another_zone(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     with monkeypatch.context() as patch:
