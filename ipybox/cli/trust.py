@@ -154,6 +154,9 @@ def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:
         if not yes and not agreed(question, "not trusted"):
             return 1
         store.trust(file, data, profile)
+    except FileNotFoundError:
+        say(f"can't trust {file}: it does not exist, and no MCP server named {ascii_name(file.name)} is registered")
+        return 1
     except (OSError, PolicyError, SandboxError) as exc:
         say(f"can't trust {file}: {getattr(exc, 'strerror', None) or exc}")
         return 1

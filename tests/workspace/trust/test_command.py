@@ -87,7 +87,9 @@ def test_there_may_be_nothing_to_trust(workspace: Path, capsys: pytest.CaptureFi
     )
     missing = workspace / "missing.json"
     assert trust(workspace, missing) == 1
-    assert capsys.readouterr().out.startswith(f"can't trust {missing}: ")
+    assert capsys.readouterr().out == (
+        f"can't trust {missing}: it does not exist, and no MCP server named missing.json is registered\n"
+    )
 
 
 @pytest.mark.parametrize(
