@@ -44,7 +44,7 @@ class AuditLog:
 
     def __init__(self, workspace: Path, detail: Detail = "full", *, secrets: Mapping[str, str] | None = None):
         if detail not in get_args(Detail):
-            raise ValueError(f"invalid audit={detail!r}: use {', '.join(map(repr, get_args(Detail)))}")
+            raise ValueError(f"invalid audit={detail!r}: use 'full' or 'hash', or 'off' for an executor")
         self.file = AuditLogFile(workspace)
         self._full = detail == "full"
         self.redactor = workspace_redactor(workspace, {})

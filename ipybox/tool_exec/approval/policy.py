@@ -121,7 +121,7 @@ class ApprovalPolicy:
             )
         if inside and place != workspace / POLICY_FILE:
             if not place.exists():
-                way_out = f": create {workspace / POLICY_FILE}, or use 'auto' or 'ask'"
+                way_out = f": create {workspace / POLICY_FILE}, or use 'auto', 'writes' or 'ask'"
                 if store is None:
                     way_out = "; to pass the rules as a string, use ApprovalPolicy(text)"
                 raise PolicyError(f"policy file {spelled} not found{way_out}")
@@ -263,7 +263,7 @@ def _read(path: Path) -> str:
                 raise PolicyError(f"the policy {path} is not a regular file")
             return file.read(MAX_SIZE + 1).decode()
     except FileNotFoundError:
-        raise PolicyError(f"policy file {path} not found: create it, or use 'auto' or 'ask'") from None
+        raise PolicyError(f"policy file {path} not found: create it, or use 'auto', 'writes' or 'ask'") from None
     except OSError as exc:
         raise PolicyError(f"can't read the policy {path}: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:

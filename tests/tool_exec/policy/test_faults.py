@@ -108,7 +108,8 @@ def test_policy_that_is_a_directory_is_refused_and_stays_closed(tmp_path: Path, 
 
 
 def test_file_that_can_not_be_read_is_an_error(tmp_path: Path, workspace: Path):
-    with pytest.raises(PolicyError, match=r"policy file .*missing\.yaml not found: create it, or use 'auto' or 'ask'"):
+    ways = "or use 'auto', 'writes' or 'ask'"
+    with pytest.raises(PolicyError, match=rf"policy file .*missing\.yaml not found: create it, {ways}"):
         ApprovalPolicy.load(tmp_path / "missing.yaml", workspace)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "bytes").write_bytes(b"\xff")
@@ -121,5 +122,5 @@ def test_file_that_can_not_be_read_is_an_error(tmp_path: Path, workspace: Path):
     ):
         with pytest.raises(PolicyError, match=reason):
             ApprovalPolicy.load(tmp_path / name, workspace)
-    with pytest.raises(PolicyError, match=r"maybe not found: create .*/workspace/ipybox\.yaml, or use 'auto' or 'ask'"):
+    with pytest.raises(PolicyError, match=rf"maybe not found: create .*/workspace/ipybox\.yaml, {ways}"):
         ApprovalPolicy.load(workspace / "maybe", workspace, TrustStore(workspace))
