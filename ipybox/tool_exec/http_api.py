@@ -184,16 +184,27 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
     body = await read_body(request, limit, what=what)
     try:
         # Not request.json(): the sender could choose a codec that takes minutes.
-        if len(body) > LARGE_BYTES and takes_long(body):
-            text = body.decode(errors="surrogatepass")
-            del body
-            return await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
-        return json.loads(body, parse_constant=_finite, parse_float=_finite)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        takes_thread = len(body) > LARGE_BYTES and takes_long(body)
+        text = body.decode()
+        del body
+        if takes_thread:
+            value = await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
+        else:
+            value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        if "\\ud" in text or "\\uD" in text:
+            await asyncio.to_thread(_check_text, value)
+        return value
+    except (json.JSONDecodeError, UnicodeError, RecursionError):
         return None
     except ValueError:
         reason = f"a number has more than {MAX_INT_DIGITS:,} digits: pass it as text"
         raise _refused(HTTPStatus.BAD_REQUEST, reason) from None
+
+
+def _check_text(value: object) -> None:
+    """Raises a UnicodeError if a text contains half a surrogate pair: an exporter would lose all spans of its batch."""
+    for piece in json.JSONEncoder(ensure_ascii=False).iterencode(value):  # in pieces, so that other threads can run
+        piece.encode()
 
 
 def _finite(number: str) -> float:

@@ -181,6 +181,11 @@ async def test_all_names_of_this_machines_loopback_are_accepted(server: ToolServ
         pytest.param(b"[]", id="no_object"),
         pytest.param(b"{}", id="empty"),
         *(pytest.param(json.dumps({**call(), key: 1}).encode(), id=key) for key in call()),
+        pytest.param(json.dumps(call() | {"tool_name": "\ud800"}).encode(), id="half_a_pair"),
+        pytest.param(
+            json.dumps(call() | {"tool_args": {"\udfff": ""}}, ensure_ascii=False).encode(errors="surrogatepass"),
+            id="half_a_pair_as_it_is",
+        ),
     ],
 )
 async def test_what_is_no_tool_call_is_refused(server: ToolServer, data: bytes):
