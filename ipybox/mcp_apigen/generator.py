@@ -137,7 +137,7 @@ def _write(
     )
     if not renewal.files.items() <= previous.contents.items():
         modules.kept = swap_in(parent, place, renewal, previous)
-    known = {tool.name: tool for tool in tools}
+    known = dict(zip(map(attrgetter("name"), tools), tools, strict=True))
     pinned: dict[str, PinnedTool] = {}
     for module in renewal.manifest.modules.values():
         if (tool := known.get(module.tool)) is not None:
