@@ -16,6 +16,9 @@ from typing import Any, cast
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, RequestId, jsonrpc_message_adapter
 from pydantic_core import from_json, to_json
 
+from ipybox.support.bounded_json import LARGE_BYTES
+from ipybox.support.gc_pause import gc_paused
+
 #: A message as it is on the wire.
 Wire = dict[str, Any]
 
@@ -54,7 +57,7 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
     """
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        value = _parsed(data)
+        value = _parsed(data) if len(data) <= LARGE_BYTES else _parsed_at_once(data)
     except (ValueError, RecursionError) as exc:
         return [_salvaged(data, exc)]
     items = cast("list[Any]", value)[:MAX_BATCH] if isinstance(value, list) else [value]
@@ -119,6 +122,12 @@ def _parsed(data: bytes) -> Any:
         lenient = json.dumps(json.loads(text, strict=False), ensure_ascii=False)
         # Parsed again for the limits of the faster parser, which the SDK also uses.
         return from_json(lenient.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+
+
+def _parsed_at_once(data: bytes) -> Any:
+    """Returns the value of JSON without garbage collection, which would look at a million values again and again."""
+    with gc_paused(own=True):
+        return _parsed(data)
 
 
 def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:

@@ -1,6 +1,6 @@
-"""Avoids garbage collection when it frees nothing: during large imports, and when the process exits.
+"""Avoids garbage collection when it frees nothing: in large imports, while a large message is parsed, and at exit.
 
-It affects only ipybox's own processes, never an application that imports ipybox.
+Except for messages, it affects only ipybox's own processes, never an application that imports ipybox.
 """
 
 import gc

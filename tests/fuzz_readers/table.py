@@ -314,7 +314,7 @@ def registered(text: bytes) -> None:
     described = text.decode(errors="replace")
     schema = {"properties": {"a": {"type": "string", "description": described, "pattern": described[:2000]}}}
     page = hidden_page({"tools": [tool(described, schema)]}, "2025-06-18")
-    ((listed, _),) = page["_meta"].popitem()[1]
+    ((listed, _),) = page["_meta"].popitem()[1].value
     specs = [ToolSpec(listed.name, listed.description, listed.input_schema)]
     render_package("s", {"command": "x"}, specs, "seal")
 

@@ -1,5 +1,6 @@
 """Malformed messages of servers: every reply whose request is known ends it."""
 
+import gc
 import json
 import re
 import time
@@ -197,3 +198,23 @@ def test_reading_takes_linear_time(piece: bytes):
 
     seconds(1000)
     assert seconds(300_000) < 100 * max(seconds(30_000), 0.005)
+
+
+def test_a_large_message_is_parsed_without_garbage_collection():
+    nested: Any = 1
+    for _ in range(150):
+        nested = [nested]
+    data = raw(**reply(result={"a": [nested] * 1000}))
+    collections: list[str] = []
+
+    def note(phase: str, _: object) -> None:
+        collections.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        (message,) = read_messages(data)
+        found = [*collections]
+    finally:
+        gc.callbacks.remove(note)
+    assert len(message["result"]["a"]) == 1000
+    assert len(found) < 10  # otherwise, hundreds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mcp_types import CallToolResult
-from mcp_types.methods import validate_server_result
+from mcp_types.methods import parse_server_result, serialize_server_result, validate_server_result
 
 from ipybox.mcp_client.answers import MAX_BLOCKS, ToolResult, hidden_result, tool_result
 
@@ -133,3 +133,12 @@ def test_more_blocks_than_a_result_may_have_become_one():
 
     assert len(result.content) == MAX_BLOCKS + 1
     assert result.content[-1] == text('[7, {"type": "text", "text": "8"}]')
+
+
+def test_the_sdk_copies_nothing_of_a_result():
+    result: dict[str, Any] = {"content": [], "structuredContent": {"a": [1]}}
+    hidden = hidden_result(result)
+    assert serialize_server_result("tools/call", "2025-06-18", hidden)["_meta"] == {"ipybox/result": ""}
+    parsed = parse_server_result("tools/call", "2025-06-18", hidden)
+    assert isinstance(parsed, CallToolResult)
+    assert tool_result(parsed).structured_content is result["structuredContent"]
