@@ -28,6 +28,9 @@ CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.
 #: Shorter frames end the connection: no gateway sends them, and aiohttp would queue any number of empty ones at once.
 MIN_FRAME_BYTES = 8
 
+#: Seconds until the next frame is read after one that contains no message: 10 MB can be five million of them.
+PAUSE = 0.001
+
 #: Seconds from a message to its acknowledgment (`acknowledge`). The last message of a cell is not acknowledged, because
 #: that would delay the next request.
 ACKNOWLEDGMENT_PAUSE = 0.001
@@ -218,7 +221,7 @@ class KernelChannels:
             message = messages.decode(frame.data)
         except ValueError as exc:
             logger.debug("ignored an invalid message from the kernel gateway: %s", printable(str(exc)))
-            await asyncio.sleep(0)  # a read can contain thousands
+            await asyncio.sleep(PAUSE)
             return True
         if message.is_large:
             await asyncio.to_thread(message.prepare)
@@ -242,15 +245,12 @@ class KernelChannels:
 
 
 async def next_frame(websocket: aiohttp.ClientWebSocketResponse) -> aiohttp.WSMessage:
-    """Returns the next frame that is neither a ping, which is answered, nor a pong.
-
-    Other tasks run in between: one read can contain a hundred thousand.
-    """
+    """Returns the next frame that is neither a ping, which is answered, nor a pong."""
     while (frame := await websocket.receive()).type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
         if frame.type is aiohttp.WSMsgType.PING:
             with suppress(aiohttp.ClientError, OSError):  # the connection is lost, as the next frame says
                 await websocket.pong(frame.data)
-        await asyncio.sleep(0)
+        await asyncio.sleep(PAUSE)
     return frame
 
 
