@@ -29,7 +29,7 @@ Encoding = Literal["utf-8", "base64", "tar"]
 
 
 class FileTools:
-    """The two tools. They run one at a time, because each may hold several copies of its content.
+    """The two tools. One works at a time, because each may hold several copies of its content.
 
     `read_from_node` returns a file from the node on which cells run, or None if they run in the workspace.
     """
@@ -38,6 +38,8 @@ class FileTools:
         self._workspace = workspace
         self._read_from_node = read_from_node
         self._turn = asyncio.Lock()
+        #: Held by one download, also while a node answers, which can take minutes: no upload waits for that.
+        self._downloading = asyncio.Lock()
 
     async def upload_file(
         self,
@@ -60,11 +62,12 @@ class FileTools:
         self, path: Annotated[str, Field(description="Relative to the workspace")]
     ) -> CallToolResult:
         """Returns a file of the workspace, or a directory as tar."""
-        async with self._turn:
+        async with self._downloading:
             try:
                 await asyncio.to_thread(self._workspace.readable, path)
                 content = await self._read_from_node(path)
-                return await asyncio.to_thread(self._downloaded, path, content)
+                async with self._turn:
+                    return await asyncio.to_thread(self._downloaded, path, content)
             except (IpyboxError, ValueError, OSError) as exc:
                 return failure_result(exc)
 

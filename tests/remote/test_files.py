@@ -15,6 +15,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
 from ipybox import CodeExecutionError, CodeExecutor
+from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
+from ipybox.mcp_server.file_tools import FileTools
 from tests import servers
 from tests.code_exec.cells import SLEEPS, begun
 from tests.conftest import Mode
@@ -207,3 +209,19 @@ async def test_full_disk_of_the_node_is_named_and_cells_run(tmp_path: Path, comm
         assert len(notices) == 1, notices
         (notice,) = notices
         assert "Not sent to the node that runs code: other (on the node: " in notice
+
+
+async def test_upload_does_not_wait_for_the_answer_of_a_node(tmp_path: Path):
+    asked = asyncio.Event()
+
+    async def read_from_node(_: str) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    tools = FileTools(FileTransfer(tmp_path), read_from_node)
+    downloading = asyncio.create_task(tools.download_file("x"))
+    async with asyncio.timeout(WAIT):
+        await asked.wait()
+        await tools.upload_file("y", "z")
+    downloading.cancel()
+    assert (tmp_path / "y").read_text() == "z"
