@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ipybox.guest.tools.arguments import ArgumentError
 from ipybox.guest.tools.client import ToolRunnerError, checked, failure, structured_in, text_in
-from ipybox.guest.tools.models import Output, wire
+from ipybox.guest.tools.models import Input, Output, wire
 from ipybox.guest.tools.protocol import RunReply
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class Tool(Generic[P, R]):
         return [tool._outcome(reply) for reply in await tool._runner.arun_many(tool.name, calls, concurrency)]
 
     def _many_arguments(self, params_list: Iterable[Any]) -> list[dict[str, Any]]:
+        if isinstance(params_list, Input):  # it would yield its fields
+            raise ToolRunnerError(f"run_many of {self.name} takes a list of Params(...)")
         calls: list[dict[str, Any]] = []
         for params in params_list:
             try:

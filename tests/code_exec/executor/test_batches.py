@@ -257,6 +257,12 @@ async def test_a_batch_that_can_not_be_sent_is_an_error_and_nothing_runs(caller:
     assert store.texts == []
 
 
+async def test_a_batch_without_a_list_is_an_error(caller: CodeExecutor, store: Store):
+    with pytest.raises(CodeExecutionError, match=r"run_many of put takes a list of Params\(\.\.\.\)"):
+        await caller.execute("from mcptools.app import put\nput.run_many(put.Params(text='free'))")
+    assert store.texts == []
+
+
 async def test_a_batch_that_is_cancelled_starts_no_more_calls(caller: CodeExecutor, store: Store):
     person = Person()
     workspace = Path(await text(caller, "import os; print(os.getcwd())") or "")
