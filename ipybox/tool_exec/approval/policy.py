@@ -6,6 +6,7 @@ end if no rule matched. So it only decides on calls that would otherwise need a 
 other rules are preserved.
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -235,17 +236,18 @@ class ApprovalPolicy:
         return next((rule for rule in self._rules if rule.matches(call)), None)
 
     def _write(self, path: Path) -> None:
-        """Writes the text, unless another program has changed the file. The text only grows."""
-        if _read(path) != self._text_in_file:
-            raise PolicyError(f"{path} has changed since ipybox read it")
-        data = self._text.encode()
-        if path.is_relative_to(self._workspace):
-            # The sandbox protects this file with a mount; a file that replaces it would be writable. Its path has no
-            # links. There is one write: a partly written rule lacks its effect, which is an error.
-            with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
+        """Writes the text, unless another program has changed the file or is about to. The text only grows."""
+        with open(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _read(path) != self._text_in_file:
+                raise PolicyError(f"{path} has changed since ipybox read it")
+            data = self._text.encode()
+            if path.is_relative_to(self._workspace):
+                # The sandbox protects this file with a mount; a file that replaces it would be writable. Its path has
+                # no links. There is one write: a partly written rule lacks its effect, which is an error.
                 file.write(data)
-        else:
-            _replace(path, data)
+            else:
+                _replace(path, data)
         self._text_in_file = self._text
 
 

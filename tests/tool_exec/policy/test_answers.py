@@ -1,5 +1,6 @@
 """What becomes of answers that are to be remembered."""
 
+import fcntl
 import itertools
 import logging
 import random
@@ -22,6 +23,17 @@ def policy_file(workspace: Path) -> Path:
 
 def remember(policy: ApprovalPolicy, scope: Any, server: str = "fs", tool: str = "write", path: str = "data/x") -> None:
     policy.remember(policy.decide(server, tool, {"path": path}), scope)
+
+
+def test_an_answer_is_not_saved_while_another_server_saves_one(policy_file: Path, workspace: Path):
+    policy = ApprovalPolicy.load(policy_file, workspace)
+
+    with policy_file.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        remember(policy, "tool")
+
+    assert policy_file.read_text() == POLICY
+    assert policy.decide("fs", "write", {"path": "data/x"}).effect == "allow", "for this session"
 
 
 def test_answer_goes_before_the_rule_that_asked_and_allows_no_more_than_that(policy_file: Path, workspace: Path):
