@@ -85,14 +85,6 @@ async def test_an_approver_that_returns_an_answer_instead_of_deciding_fails_the_
         await approver.execute("call('x')", approver=returns)
 
 
-async def test_an_approver_that_is_not_async_fails_the_call(approver: CodeExecutor):
-    def returns(request: ApprovalRequest) -> bool:
-        return True
-
-    with pytest.raises(CodeExecutionError, match="TypeError: the approver is not an async function"):
-        await approver.execute("call('x')", approver=returns)  # pyright: ignore[reportArgumentType]
-
-
 async def test_code_can_handle_a_rejection(approver: CodeExecutor):
     code = """
 from ipybox.guest.tools.client import ToolRunnerError
