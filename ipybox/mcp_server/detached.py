@@ -159,7 +159,8 @@ class DetachedTasks(Generic[Task]):
         An address is shown by the browser of this machine if the client can't show it.
         """
         while (form := await task.next_form()) is not None:
-            if traits_of(context.request_context, resources=False).renders_forms:
+            is_form = isinstance(form, ElicitRequestFormParams)
+            if is_form and traits_of(context.request_context, resources=False).renders_forms:
                 form = form.model_copy(update={"message": as_markdown(form.message)})
             if isinstance(form, ElicitRequestURLParams) and not shows_urls(context):
                 await task.show(_opened(form))

@@ -13,10 +13,7 @@ from pathlib import PurePath
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-
-
-#: What Markdown, its tables, mathematics and bare links would interpret in a line that begins with none of its marks.
-_MARKS = re.compile(r"[!#$&*<>\[\\\]_`|~]|:(?=//)|(?i:(?<=www)\.)")
+_BACKTICKS = re.compile("`+")
 
 #: Maximum escapes that are kept; a text can contain a million different characters.
 _MAX_KEPT = 10_000
@@ -48,10 +45,9 @@ def printable(text: str | PurePath, *, lines: bool = False) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """Returns Markdown that shows a text as it is: nothing in it is a link, an image, a table, HTML or an entity."""
-    text = _MARKS.sub(r"\\\g<0>", text)
-    # Unlike spaces, these don't become one.
-    return text.replace("  ", "&nbsp;&nbsp;").replace("\n", "\\\n")
+    """Returns Markdown that shows a text as it is: a code block that nothing in the text can end."""
+    fence = "`" * (1 + max([2, *map(len, _BACKTICKS.findall(text))]))
+    return f"{fence}\n{text}\n{fence}"
 
 
 def escape(character: str) -> str:

@@ -111,7 +111,7 @@ ROWS = {
     [
         ("claude-code", '| text: "*hello*"'),
         ("mcp", '| text: "*hello*"'),
-        ("Visual Studio Code", r'\| text: "\*hello\*"'),
+        ("Visual Studio Code", 'Code calls scripted.echo\n| text: "*hello*"\n```'),
     ],
 )
 async def test_clients_that_render_markdown_show_what_is_sent(

@@ -189,5 +189,5 @@ def test_markdown_shows_a_text_as_it_is(flavor: str):
     for text in texts:
         text = f"Code calls fs.write\n| {text}\n  #1 {text}"
         shown = markdown.render(as_markdown(text))
-        assert re.fullmatch(r"<p>(?:[^<]|<br />\n)*</p>\n", shown), text
-        assert html.unescape(re.sub(r"<[^>]+>", "", shown)).replace("\xa0", " ") == f"{text}\n"
+        assert re.fullmatch(r"<pre><code>[^<]*</code></pre>\n", shown), text
+        assert html.unescape(re.sub(r"<[^>]+>", "", shown)) == f"{text}\n\n"
