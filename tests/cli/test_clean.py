@@ -84,7 +84,8 @@ def test_programs_read_json_and_remove_only_by_yes(workspace: Path):
     (workspace / ".ipybox" / "file").write_text("x" * 100)
     for options, state in (([], "found"), (["--yes"], "removed")):
         status, text = clean(workspace, "--json", *options)
-        (place,) = json.loads(text)
+        place, *others = json.loads(text)
+        assert others == []
         assert (status, place["path"], place["state"]) == (0, str(workspace / ".ipybox"), state)
         assert place["bytes"] >= 100
     assert not (workspace / ".ipybox").exists()

@@ -56,18 +56,16 @@ print(outcomes)
 
 #: Sends a batch from a thread, and ignores interrupts until it is answered.
 IGNORES = """
-import threading, time
+import signal, threading, time
 from pathlib import Path
 from mcptools.app import put
 
+signal.signal(signal.SIGINT, lambda *_: Path("interrupted").touch())
 outcomes = []
 params_list = [put.Params(text=text) for text in ("hold", "b", "c")]
 threading.Thread(target=lambda: outcomes.extend(put.run_many(params_list))).start()
 while not outcomes:
-    try:
-        time.sleep(0.01)
-    except KeyboardInterrupt:
-        Path("interrupted").touch()
+    time.sleep(0.01)
 """
 
 
