@@ -15,6 +15,7 @@ from ipybox.audit.records import (
     ApprovalDecision,
     ExecutionRecord,
     ToolCallRecord,
+    WaitingCalls,
     in_span,
     new_id,
     seconds_since,
@@ -167,6 +168,11 @@ class SessionRecorder:
             self._record(
                 "tool_call", **call.ids, **call.described, **call.end(), error=call.error and self._text(call.error)
             )
+
+    def waiting(self, calls: WaitingCalls) -> None:
+        """Counts calls that wait for their turn among those of the running cell."""
+        if self._cell is not None:
+            self._cell.calls.open.add(calls)
 
     async def decided(self, call: ToolCallRecord, decided: ApprovalDecision) -> None:
         """Records a decision on a tool call, before the call is made.

@@ -75,23 +75,37 @@ class _Counted:
     arguments: object = None
 
 
+@dataclass(eq=False)
+class WaitingCalls:
+    """The calls of a batch whose turn has not come."""
+
+    server_name: str
+    tool_name: str
+    may_write: Callable[[], bool]
+    count: int
+    state: CallState = "not started"
+    described: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
 @dataclass
 class CallTally:
     """The calls of one cell. `open` contains those that have not ended."""
 
-    open: set["ToolCallRecord"] = field(default_factory=set["ToolCallRecord"])
+    open: set["ToolCallRecord | WaitingCalls"] = field(default_factory=set["ToolCallRecord | WaitingCalls"])
     _entries: dict[tuple[str, str, CallState], _Counted] = field(default_factory=dict[Any, _Counted])
 
-    def add(self, call: "ToolCallRecord") -> None:
+    def add(self, call: "ToolCallRecord | WaitingCalls") -> None:
         """Counts a call in its present state, which is final if the call has ended."""
         self.open.discard(call)
+        if not call.count:
+            return
         key = (call.server_name[:MAX_NAME], call.tool_name[:MAX_NAME], call.state)
         if key not in self._entries and len(self._entries) >= MAX_ENTRIES:
             key = ("", "", call.state)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Counted(call.may_write)
-        entry.count += 1
+        entry.count += call.count
         entry.arguments = call.described.get("arguments")
 
     def counts(self) -> tuple[ToolCallCount, ...]:
@@ -156,6 +170,8 @@ class ExecutionRecord:
 
 class ToolCallRecord:
     """One tool call, in a cell or between two cells. `session` identifies its session in events."""
+
+    count = 1
 
     def __init__(
         self,

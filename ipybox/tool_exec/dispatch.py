@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ipybox.audit.records import MAX_NAME, ToolCallRecord, new_id
+from ipybox.audit.records import MAX_NAME, ToolCallRecord, WaitingCalls, new_id
 from ipybox.guest.tools.protocol import RunManyRequest, RunReply, RunRequest
 from ipybox.support.errors import AuditError, IpyboxError, ToolRunnerError
 from ipybox.support.printable import printable
@@ -182,8 +182,9 @@ class Batch:
             )
             for arguments in batch["params_list"]
         ]
-        reads = bool(self._calls) and not caller.may_write(self._calls[0])
-        self._concurrency = batch["concurrency"] or (CONCURRENT_READS if reads else 1)
+        may_write = not self._calls or caller.may_write(self._calls[0])
+        self._concurrency = batch["concurrency"] or (1 if may_write else CONCURRENT_READS)
+        self._waiting = WaitingCalls(batch["server_name"], batch["tool_name"], lambda: may_write, len(self._calls))
         self._caller, self._large = caller, large
         self._name = printable(f"{batch['server_name'][:MAX_NAME]}.{batch['tool_name'][:MAX_NAME]}")
         self._id = new_id()
@@ -197,6 +198,7 @@ class Batch:
         """Decides on the calls, makes the accepted ones, and returns the encoded replies in the order of the calls."""
         caller = self._caller
         self._ended = caller.approvals.ended
+        caller.recorder.waiting(self._waiting)
         try:
             self._decisions = await caller.approvals.decide_many(self._calls, caller)
             async with asyncio.TaskGroup() as workers:
@@ -212,6 +214,7 @@ class Batch:
 
     async def _record_as_not_made(self, call: RunRequest) -> None:
         recorder, may_write = self._caller.recorder, self._caller.may_write
+        self._waiting.count -= 1
         async with recorder.tool_call(call, may_write, large=self._large, batch_id=self._id) as recorded:
             recorded.fail("CancelledError", NOT_MADE, outcome="cancelled")
 
@@ -219,6 +222,7 @@ class Batch:
         # Code can make calls in a thread, which no interrupt ends.
         while self._caller.approvals.ended == self._ended and (index := next(self._left, None)) is not None:
             call, decided = self._calls[index], self._decisions[index]
+            self._waiting.count -= 1
             self._caller.batches[self._id] = f"{self._name}: {self._done:,} of {len(self._calls):,} calls are done"
             reply = await run_call(call, self._caller, large=self._large, batch_id=self._id, decided=decided)
             self._replies[index] = self._bounded(encoded(reply))

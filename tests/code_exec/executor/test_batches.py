@@ -68,6 +68,19 @@ while not outcomes:
     time.sleep(0.01)
 """
 
+#: Sends a batch from a thread, and fails once its first call has arrived.
+FAILS = """
+import threading, time
+from pathlib import Path
+from mcptools.app import put
+
+params_list = [put.Params(text=text) for text in ("hold", "b", "c")]
+threading.Thread(target=put.run_many, args=(params_list,)).start()
+while not Path("arrived").exists():
+    time.sleep(0.01)
+1 / 0
+"""
+
 
 class Store:
     """Functions of an application, and what they were called with."""
@@ -302,3 +315,16 @@ async def test_a_batch_of_a_thread_starts_no_more_calls_once_its_cell_is_interru
             await running
     assert store.texts == ["hold"]
     assert error.value.notices == ["Before this error: app.put ×1 done, 2 not started."]
+
+
+async def test_an_error_counts_the_calls_of_a_batch_that_has_not_ended(caller: CodeExecutor, store: Store):
+    workspace = Path(await text(caller, "import os; print(os.getcwd())") or "")
+    running = asyncio.create_task(caller.execute(FAILS, WAIT, approver=Person().decide_many))
+    async with asyncio.timeout(WAIT):
+        await store.hangs.wait()
+        (workspace / "arrived").touch()
+        with pytest.raises(CodeExecutionError) as error:
+            await running
+    store.goes_on.set()
+    counted = 'Before this error: app.put ×1 sent (answer unknown): {"text": "hold"}, 2 not started.'
+    assert error.value.notices == [counted]
