@@ -115,7 +115,10 @@ class GatewayProcess:
         """Kills what an ended process left running: a sandbox outlives the process that set it up."""
         if await process.wait() != 0:  # it has not ended its kernels' processes
             # First, because this waits for the sandbox to end: code there could use names that are freed too early.
-            await asyncio.to_thread(_kill_marked, str(self.launch.scratch.path))
+            try:
+                await asyncio.to_thread(_kill_marked, str(self.launch.scratch.path))
+            except RuntimeError:  # at a limit on threads, this may block the event loop briefly
+                _kill_marked(str(self.launch.scratch.path))
         signal_group(process.pid, signal.SIGKILL)
         self.link.close()
 

@@ -1,6 +1,7 @@
 """Starts that fail or are cancelled: they end, undo what they did, and say why."""
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 
@@ -27,11 +28,15 @@ def missing_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return request.param
 
 
-async def test_a_start_without_one_of_its_threads_fails(missing_thread: str, tmp_path: Path):
+async def test_a_start_without_one_of_its_threads_fails(
+    missing_thread: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     executor = CodeExecutor(working_dir=tmp_path, memory_limit=1 << 30)
     async with asyncio.timeout(WAIT):
         with pytest.raises((OSError, RuntimeError, GatewayError), match="can't start new thread"):
             await executor.start()
+    gc.collect()  # of tasks that failed without anybody to notice
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize("shortage", ["thread", "descriptor"])
