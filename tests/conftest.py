@@ -203,7 +203,9 @@ def _open_files() -> dict[str, str]:
     files: dict[str, str] = {}
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
-            files[fd] = os.readlink(f"/proc/self/fd/{fd}")
+            target = os.readlink(f"/proc/self/fd/{fd}")
+            if not target.startswith("/proc/"):  # which the limits of other kernels may read at this moment
+                files[fd] = target
     return files
 
 

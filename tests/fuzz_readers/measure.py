@@ -33,8 +33,9 @@ MEMORY_DISK = Path("/dev/shm")
 #: Seconds that are long enough to be measured; below them, a reader is called again.
 MEASURABLE = 0.01
 
-#: How many times the CPU time of an input a larger one may take, which is eight times as large.
-MOST = 12
+#: How many times the CPU time of an input a larger one may take, which is eight times as large. In quadratic time, it
+#: takes 64 times as long; in linear time, up to 15 times if only the smaller one fits in the processor's caches.
+MOST = 20
 
 #: Seconds of CPU time that any input of this size may take: below, caches, the allocator and Python's parser decide.
 SHORT = 0.1
