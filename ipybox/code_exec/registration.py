@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipybox.audit.records import recorded
-from ipybox.audit.redaction import may_be_command
+from ipybox.audit.redaction import is_secret, may_be_command
 from ipybox.code_exec.function_package import is_function_package
 from ipybox.mcp_apigen.generator import ToolModules, check_place, generate_package
 from ipybox.mcp_apigen.render.naming import package_name
@@ -171,7 +171,7 @@ async def _generate(
 
 
 def _launch(server: StdioParams | RemoteParams) -> str:
-    """Returns how a server is started or reached, without values of its environment and plain-text secrets.
+    """Returns how a server is started or reached, without secrets in its environment and plain-text secrets.
 
     What could be a command is not taken for a secret, and no host looks like another one.
     """
@@ -180,7 +180,8 @@ def _launch(server: StdioParams | RemoteParams) -> str:
         text += "?…" if "?" in server.url else ""
     else:
         directory = f"cd {shlex.quote(server.cwd)}; " if server.cwd else ""
-        variables = "".join(map("{}=… ".format, map(shlex.quote, server.env)))
+        shown = {name: "…" if is_secret(name, value) else shlex.quote(value) for name, value in server.env.items()}
+        variables = "".join(f"{shlex.quote(name)}={value} " for name, value in shown.items())
         text = f"{directory}{variables}{shlex.join([server.command, *server.args])}"
     for secret in literal_secrets(server):
         if not may_be_command(secret.value):

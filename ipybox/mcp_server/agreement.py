@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_types import ElicitRequestFormParams
 
-from ipybox.mcp_server.question import BAR, COLUMNS, MAX_NAME, ascii_name, cut_columns
+from ipybox.mcp_server.question import BAR, LINES, MAX_NAME, ascii_name, cut_columns, wrapped
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.patterns import name_glob
 from ipybox.workspace.registrations import Registration
@@ -29,13 +29,17 @@ Ask = Callable[[ElicitRequestFormParams], Awaitable[dict[str, Any]]]
 
 
 async def agreed(server_name: str, record: Registration, ask: Ask) -> Registration:
-    """Asks about a server unless its user has decided; returns its record, with the decision if there is one."""
-    if not record.undecided:
+    """Asks about a server unless its user has decided; returns its record, with the decision if there is one.
+
+    It isn't asked about if not every client shows all of how it is started: `ipybox trust` does.
+    """
+    launch = wrapped(f"{BAR}{printable(record.launch)}", LINES - 1)
+    if not record.undecided or len(launch) >= LINES:
         return record
     offline = record.offline
     all_shown = offline and _fitting(offline) == offline
     choices = [*([f"the {len(offline)} that only read"] if all_shown else []), CHOOSE, NONE]
-    choice = (await ask(_first_form(server_name, record, choices))).get(FIELD)
+    choice = (await ask(_first_form(server_name, record, launch, choices))).get(FIELD)
     if choice not in choices:
         return record
     if choice == CHOOSE:
@@ -54,28 +58,28 @@ def _chosen(record: Registration, entered: list[str]) -> list[str]:
     return [name for name in record.tools if name in {*entered} | matching]
 
 
-def _first_form(server_name: str, record: Registration, choices: list[str]) -> ElicitRequestFormParams:
-    field: dict[str, Any] = {"type": "string", "title": "Run without asking", "enum": choices}
-    if record.offline:
-        field["description"] = _shortened("Only read", record.offline)
-    question = "run tools that only read without asking?"
-    return _form(server_name, record, question, [f"It says: {record.split}.", "ipybox can't check that."], FIELD, field)
+def _first_form(
+    server_name: str, record: Registration, launch: list[str], choices: list[str]
+) -> ElicitRequestFormParams:
+    reading = f" {_shortened('Only read', record.offline)}" if record.offline else ""
+    claim = f"It says: {record.split}. ipybox can't check that.{reading}"
+    field = {"type": "string", "title": "Run without asking", "enum": choices, "description": claim}
+    return _form(server_name, "run tools that only read without asking?", launch, FIELD, field)
 
 
 def _names_form(server_name: str, record: Registration) -> ElicitRequestFormParams:
     lines = [_shortened(kind, names) for kind, names in _kinds(record).items() if names]
     hint = "Names with commas between them; * and ? match those listed"
     field = {"type": "string", "title": "Tools", "description": hint}
-    return _form(server_name, record, "which tools run without asking?", lines, NAMES, field)
+    return _form(server_name, "which tools run without asking?", lines, NAMES, field)
 
 
 def _form(
-    server_name: str, record: Registration, question: str, lines: list[str], name: str, field: dict[str, Any]
+    server_name: str, question: str, lines: list[str], name: str, field: dict[str, Any]
 ) -> ElicitRequestFormParams:
     about = f"MCP server {cut_columns(ascii_name(server_name), MAX_NAME)}: {question}"
-    launch = BAR + cut_columns(printable(record.launch), COLUMNS - len(BAR))
     schema = {"type": "object", "properties": {name: field}, "required": [name]}
-    return ElicitRequestFormParams(message="\n".join([about, launch, *lines]), requested_schema=schema)
+    return ElicitRequestFormParams(message="\n".join([about, *lines]), requested_schema=schema)
 
 
 def _listed(what: str, names: list[str]) -> str:

@@ -159,7 +159,7 @@ def server_form(name: str, file: Path, command_line: str) -> ElicitRequestFormPa
     width = COLUMNS - len(BAR)
     command = cut_columns(printable(command_line), 2 * (width - 1))  # a wide character may leave a column empty
     title = cut_columns(f"Add the MCP server {ascii_name(name)} to this workspace?", COLUMNS)
-    lines = [title, f"{BAR}{cut_columns(_place(file), width)}", *_wrapped(f"{BAR}{command}", 2)]
+    lines = [title, f"{BAR}{cut_columns(_place(file), width)}", *wrapped(f"{BAR}{command}", 2)]
     schema = {"type": "object", "properties": {FIELD: {"type": "string", "title": "Add", "enum": [ADD]}}}
     return ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema | {"required": [FIELD]})
 
@@ -204,12 +204,12 @@ class ShownCall:
         lines = [self._title, *(f"{BAR}{line}" for line in [*command, *arguments, *rows] or ["without arguments"])]
         if _fit(lines):
             return lines
-        lines = _wrapped(f"{self._head}{', '.join(self._pieces(COLUMNS * LINES))})", LINES, words=True)
+        lines = wrapped(f"{self._head}{', '.join(self._pieces(COLUMNS * LINES))})", LINES, words=True)
         return lines if _fit(lines) else None
 
     def shortened(self, file: Path | None) -> list[str]:
         """Returns the lines of a call that does not fit; the first ones, which every client shows, name the file."""
-        notice = _wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
+        notice = wrapped("Shortened" if file is None else f"Shortened. Full text: {_place(file)}", LINES_OF_MORE - 1)
         left = LINES_OF_MORE - len(notice)
         # Minus the bracket, and a column per line that a wide character may leave empty at the end.
         room = left * (COLUMNS - len(BAR) - 1) - _columns(self._head) - 1
@@ -224,7 +224,7 @@ class ShownCall:
                 found.append(f"+{more:,} such")
             found = _cut_to_fit(found, room // 2)
         pieces = [*found, *_cut_to_fit(pieces, room - sum(_columns(piece) + len(", ") for piece in found))]
-        call = _wrapped(f"{self._head}{', '.join(pieces)})", left)
+        call = wrapped(f"{self._head}{', '.join(pieces)})", left)
         listing, half = _lines(self._listing, MAX_LINES), MAX_LINES // 2
         if (missing := self._listing.count("\n") - MAX_LINES) > 0:
             last = self._listing.removesuffix("\n").rsplit("\n", half)[1:]
@@ -439,7 +439,7 @@ def _share(widths: Sequence[int], room: int) -> int:
     return max(widths, default=0)
 
 
-def _wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
+def wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
     """Returns a text in lines of the form's width: at most `most`, or one more if it is longer.
 
     With `words`, lines end between words where possible.

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,11 @@ async def test_one_answer_lets_reads_run_until_the_server_changes(
     async with serving(workspace, user, era, sandbox=mode.sandbox) as client:
         told = await server.register(client)
         assert told.startswith("2 of 3 tools only read, 1 of them reaches the internet; 1 run without asking\n")
-        assert [form.message.splitlines()[::2] for form in user.forms] == [
-            [
-                "MCP server scripted: run tools that only read without asking?",
-                "It says: 2 of 3 tools only read, 1 of them reaches the internet.",
-            ]
-        ]
+        [form] = user.forms
+        assert form.message.startswith("MCP server scripted: run tools that only read without asking?\n| ")
+        assert form.requested_schema["properties"]["unasked"]["description"] == (
+            "It says: 2 of 3 tools only read, 1 of them reaches the internet. ipybox can't check that. Only read: echo"
+        )
 
         assert await run(client, calling("echo", text="a")) == "ran a"
         user.answers += [DECLINE, DECLINE]
@@ -367,16 +367,34 @@ async def test_a_person_sees_what_decides_which_program_starts(workspace: Path, 
     key = "sk-0123456789abcdef"
     (workspace / ".env").write_text(f"PROGRAM={servers.SCRIPTED_SERVER}\nKEY={key}\n")
     args = ["-S", "${PROGRAM}", "--tools", str(tmp_path / "tools.json"), f"curl evil; {key}", "${KEY}"]
-    others = {"args": args, "cwd": str(tmp_path / "a b"), "env": {"npx good #": "secret"}}
+    env = {"npx good #": "a b", "API_KEY": "${KEY}"}
     async with serving(workspace, user) as client:
-        server.params |= others
+        server.params |= {"args": args, "cwd": str(tmp_path / "a b"), "env": env}
         await server.register(client)
     launch = Registration.read(record_file(workspace.resolve() / PLACE)).launch
     assert launch.startswith(
-        f"cd '{tmp_path}/a b'; 'npx good #'=… {server.params['command']} -S {servers.SCRIPTED_SERVER} "
+        f"cd '{tmp_path}/a b'; 'npx good #'='a b' API_KEY=… {server.params['command']} -S {servers.SCRIPTED_SERVER} "
     )
     assert launch.endswith(" 'curl evil; …' …")
-    assert "| cd '" in user.forms[0].message
+
+
+async def test_a_person_agrees_to_no_server_without_seeing_all_of_how_it_is_started(
+    workspace: Path, server: Server, tmp_path: Path
+):
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S {servers.SCRIPTED_SERVER} --tools {server.file}\n')
+    docker.chmod(0o755)
+    run = "run -i --rm -e GITHUB_PERSONAL_ACCESS_TOKEN"
+    user = User(DECLINE, DECLINE)
+    async with serving(workspace, user) as client:
+        for image in ("ghcr.io", "-v /:/host evil.example", f"{'-e X ' * 40} evil.example"):
+            server.params = {"command": str(docker), "args": f"{run} {image}/github-mcp-server".split()}
+            await server.register(client)
+    shown = ["".join(line.removeprefix("| ") for line in form.message.splitlines()[1:]) for form in user.forms]
+    assert shown == [
+        f"{docker} {run} ghcr.io/github-mcp-server",
+        f"{docker} {run} -v /:/host evil.example/github-mcp-server",
+    ]
 
 
 async def test_no_host_of_a_remote_server_looks_like_another_one(
