@@ -47,6 +47,7 @@ from ipybox.guest.protocol import (
     READ,
     REQUIRE_ESCAPE,
     SHELL_VARIABLE,
+    VARIABLE_ERROR,
     VARIABLES,
 )
 from ipybox.support.gc_pause import gc_paused
@@ -161,7 +162,7 @@ class GuestKernel(IPythonKernel):
             shell.streams.restore()
 
     async def _execute_with_inputs(self, execute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        from ipybox.guest.variables import environment, error_content, set_variables
+        from ipybox.guest.variables import environment, set_variables
         from ipybox.support.errors import VariableError
 
         assert self._inputs is not None
@@ -169,7 +170,7 @@ class GuestKernel(IPythonKernel):
         try:
             set_variables(self.shell, inputs[VARIABLES], buffers)
         except VariableError as error:
-            return error_content(error)
+            return error_content(error) | {VARIABLE_ERROR: True}
         del buffers  # frees their memory before the cell runs
         with environment(inputs[ENVIRONMENT]):
             return await execute()

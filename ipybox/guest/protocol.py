@@ -69,5 +69,5 @@ ENVIRONMENT = "environment"
 READ = "ipybox_read"
 ENCODING = "ipybox_encoding"
 
-#: A field of an `execute_reply`: why a variable could not be set or read. No code has run.
+#: A field of an `execute_reply` whose error is that a variable could not be set or read. No code has run.
 VARIABLE_ERROR = "ipybox_variable_error"

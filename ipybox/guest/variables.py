@@ -11,6 +11,7 @@ from typing import Any
 
 from ipybox.guest.process import do_nothing
 from ipybox.guest.protocol import ENCODING, VARIABLE_ERROR
+from ipybox.guest.tracebacks import error_content
 from ipybox.support.errors import VariableError
 from ipybox.support.variables import EncodedVariable, decode, encode
 
@@ -31,14 +32,8 @@ def read_reply(shell: Any, name: str) -> tuple[dict[str, Any], list[bytes]]:
             raise VariableError(f"the kernel has no variable {name}")
         variable = encode(name, shell.user_ns[name])
     except VariableError as error:
-        return error_content(error), []
+        return error_content(error) | {VARIABLE_ERROR: True}, []
     return {"status": "ok", ENCODING: variable.encoding}, [variable.data]
-
-
-def error_content(error: VariableError) -> dict[str, Any]:
-    """Returns the fields of a reply that reports a variable that could not be set or read."""
-    text = str(error)
-    return {"status": "error", "ename": "VariableError", "evalue": text, "traceback": [], VARIABLE_ERROR: text}
 
 
 @contextmanager

@@ -83,9 +83,9 @@ class Execution:
         content = self._reply.content
         if content.get("status", "ok") == "ok":
             return self._reply
-        if isinstance(problem := content.get(VARIABLE_ERROR), str):
-            raise VariableError(problem)
         raised = _raised(content)
+        if VARIABLE_ERROR in content:
+            raise VariableError(raised.value)
         summary = f"{raised.name}: {raised.value or 'the kernel gave no reason'}"
         raise ExecutionError(raised.traceback or summary, output, raised)
 

@@ -103,6 +103,13 @@ async def test_what_can_not_be_read_is_an_error(executor: CodeExecutor):
         await executor.get("values.a")
 
 
+async def test_the_error_of_a_variable_with_a_long_key_is_bounded(executor: CodeExecutor):
+    await executor.execute("long = {'k' * (9 << 20): b''}")
+    with pytest.raises(VariableError, match=r"characters not shown") as caught:
+        await executor.get("long")
+    assert len(str(caught.value)) < 9 << 20
+
+
 async def test_reading_waits_for_its_turn(executor: CodeExecutor):
     running = await begun(executor, f"late = 1\n{SLEEPS}")
 
