@@ -19,6 +19,7 @@ from typing import Any
 
 from ipybox.mcp_server.approval_desk import ApprovalDesk, send
 from ipybox.mcp_server.kernel_sessions import KernelSessions
+from ipybox.support.acceptor import RETRY_INTERVAL
 from ipybox.support.errors import IpyboxError
 from ipybox.support.safe_directory import open_directory
 from ipybox.support.state import state_dir, workspace_state_dir
@@ -116,8 +117,14 @@ class AttachSocket:
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            connection, _ = await loop.sock_accept(listener)
-            self._tasks.start(self._serve(*await asyncio.open_unix_connection(sock=connection)))
+            try:
+                connection, _ = await loop.sock_accept(listener)
+                streams = await asyncio.open_unix_connection(sock=connection)
+            except OSError as exc:  # for lack of descriptors; commands wait in the socket's backlog
+                logger.warning("can't accept a connection, retrying: %s", exc)
+                await asyncio.sleep(RETRY_INTERVAL)
+            else:
+                self._tasks.start(self._serve(*streams))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

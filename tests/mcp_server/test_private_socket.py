@@ -1,12 +1,26 @@
 """Private sockets, in directories whose paths are too long for the address of a socket."""
 
+import asyncio
+import os
+import resource
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from ipybox.mcp_server.attach_socket import bind_private, connect_private, running_servers, socket_path
+from ipybox.mcp_server import attach_socket
+from ipybox.mcp_server.attach_socket import (
+    AttachSocket,
+    answers,
+    bind_private,
+    connect_private,
+    running_servers,
+    socket_path,
+)
+from tests.servers import WAIT
 
 
 @pytest.mark.parametrize("length", [1, 150])
@@ -53,3 +67,28 @@ def test_a_socket_that_does_not_listen_yet_is_not_taken_for_that_of_a_killed_ser
     path = socket_path(tmp_path, 1)
     with bind_private(path):
         assert running_servers(tmp_path) == {1: path}
+
+
+async def test_a_server_without_free_descriptors_answers_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    failed, nothing = asyncio.Event(), cast(Any, SimpleNamespace(running={}))
+
+    def warning(*_: object) -> None:
+        failed.set()
+
+    monkeypatch.setattr(attach_socket.logger, "warning", warning)
+    server = AttachSocket(tmp_path, nothing, nothing)
+    server.start()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    asking = answers(socket_path(tmp_path, os.getpid()), WAIT, {"session": "x"})
+    answer = asyncio.ensure_future(anext(asking))
+    try:
+        await asyncio.sleep(0)  # the command has connected
+        os.close(lowest := os.dup(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        async with asyncio.timeout(WAIT):
+            await failed.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert "no session named 'x' is running" in (await answer)["error"]
+    await asking.aclose()
+    await server.aclose()
