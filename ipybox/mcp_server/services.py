@@ -130,15 +130,15 @@ class WorkspaceServices:
 
     async def read_from_node(self, path: str) -> "Download | None":
         """Returns a file from the first session whose node has it; None if cells run in the workspace, or none run."""
-        missing: list[FileNotFoundError] = []
+        errors: list[OSError] = []
         for executor in self.sessions.started if self.config.engine is not None else ():
             try:
                 if (found := await executor.read_from_node(path)) is not None:
                     return found
-            except FileNotFoundError as exc:
-                missing.append(exc)
-        if missing:
-            raise missing[0]
+            except OSError as exc:  # no such file there, or the node is lost
+                errors.append(exc)
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, FileNotFoundError))
         return None
 
     def packages(self) -> "PackageInstaller":

@@ -6,12 +6,14 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
 
+from ipybox.mcp_server.services import WorkspaceServices
 from tests.conftest import Fifo, Mode
 from tests.mcp_server.test_kernel_sessions import kernels
 from tests.mcp_server.test_server import call, client_of, output, text_of
@@ -153,3 +155,26 @@ async def test_session_that_is_not_used_is_stopped_and_the_next_cell_says_so(tmp
         assert text_of(unknown) == "no session named 'a'; existing sessions: default"
         code = "import time; time.sleep(5); print('a cell is use')"
         assert await output(client, code, session="busy") == "a cell is use"
+
+
+async def test_a_file_is_found_on_a_node_even_if_another_node_is_lost():
+    def session(outcome: OSError | str) -> Any:
+        async def read_from_node(_: str) -> str:
+            if isinstance(outcome, OSError):
+                raise outcome
+            return outcome
+
+        return SimpleNamespace(read_from_node=read_from_node)
+
+    async def read(*outcomes: OSError | str) -> object:
+        running: Any = SimpleNamespace(
+            config=SimpleNamespace(engine="x"), sessions=SimpleNamespace(started=[*map(session, outcomes)])
+        )
+        return await WorkspaceServices.read_from_node(running, "file")
+
+    lost, missing = OSError("it is not responding"), FileNotFoundError("no such file")
+    assert await read(lost, missing, "content", "other") == "content"
+    with pytest.raises(OSError, match="it is not responding"):
+        await read(missing, lost)
+    with pytest.raises(FileNotFoundError):
+        await read(missing, missing)
