@@ -44,11 +44,13 @@ class ApprovalDecision:
         by: The decider: `auto`, `rule`, `user`, `client` (without its user), `application`, `timeout`, `nobody`, or
             another name that an application gives.
         reason: The reason, such as the rule's file and line.
+        definition: A hash of the tool's definition, if the decision holds for no other.
     """
 
     accepted: bool
     by: str
     reason: str | None = None
+    definition: str | None = None
 
     def __bool__(self) -> bool:
         # `if await request.decided()` must not accept a rejected call.

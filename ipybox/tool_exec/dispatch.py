@@ -75,8 +75,10 @@ class ToolCaller:
         return pinned is None or pinned.may_write
 
 
-async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:
+async def call_tool(call: RunRequest, caller: ToolCaller, definition: str | None) -> RunReply:
     """Calls a tool of an MCP server, or a function of the application, and returns the reply.
+
+    If a `definition` is given, an MCP server's tool must still have it.
 
     Raises:
         IpyboxError, ValueError, OSError: If the call produces no result.
@@ -87,15 +89,14 @@ async def call_tool(call: RunRequest, caller: ToolCaller) -> RunReply:
             raise ToolRunnerError("the application provides no functions: pass them to CodeExecutor as `tools`")
         return await caller.functions.call(tool_name, call["tool_args"])
     assert caller.connections is not None
-    arguments, definition = call["tool_args"], call.get("definition")
-    result = await caller.connections.call(server_name, params, tool_name, arguments, definition)
+    result = await caller.connections.call(server_name, params, tool_name, call["tool_args"], definition)
     return _reply(result, f"{server_name}.{tool_name}")
 
 
 async def run_call(
     call: RunRequest,
     caller: ToolCaller,
-    perform: Callable[[RunRequest, ToolCaller], Awaitable[RunReply]] = call_tool,
+    perform: Callable[[RunRequest, ToolCaller, str | None], Awaitable[RunReply]] = call_tool,
     *,
     kind: RequestKind = "tool",
     large: bool = False,
@@ -116,7 +117,7 @@ async def run_call(
             what = "the shell command" if kind == "shell" else f"call to {call['server_name']}.{call['tool_name']}"
             return RunReply(error=f"{what} was {refusal}")
         try:
-            reply = await perform(call, caller)
+            reply = await perform(call, caller, decided.definition)
         except (IpyboxError, ValueError, OSError) as exc:
             recorded.fail(type(exc).__name__, str(exc))
             reply = RunReply(error=str(exc))

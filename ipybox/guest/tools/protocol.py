@@ -49,8 +49,6 @@ class RunRequest(TypedDict):
     tool_args: dict[str, Any]
     #: The last sync marker in the output of the calling kernel (`ipybox.guest.streams`), or 0.
     output_mark: NotRequired[int]
-    #: The hash of the tool's definition when the application decided on the call, if the policy uses hints.
-    definition: NotRequired[str | None]
 
 
 class RunManyRequest(TypedDict):

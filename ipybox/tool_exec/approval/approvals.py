@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -92,14 +93,16 @@ class Approvals:
         approver, ended = self._approver, self.ended
         if approver is None:
             return _NO_CELL
-        pinned = await _pinned([call], caller) if self._uses_hints else None
+        pinned, definition = await _current(call, caller) if self._uses_hints else (None, None)
         if self.ended != ended:
             return _CELL_ENDED
-        if self._policy is not None and (decision := self._by_rule(self._policy, call, pinned)) is not None:
-            return decision
-        if approver is accept_call:
-            return ApprovalDecision(True, "auto")
-        return await self._request(partial(ask, approver), [call], kind, pinned or (caller and caller.pinned(call)))
+        decided = None if self._policy is None else self._by_rule(self._policy, call, pinned)
+        if decided is None:
+            if approver is accept_call:
+                return ApprovalDecision(True, "auto")
+            pinned = pinned or (caller and caller.pinned(call))
+            decided = await self._request(partial(ask, approver), [call], kind, pinned)
+        return decided if definition is None else replace(decided, definition=definition)
 
     async def decide_many(
         self, calls: Sequence[RunRequest], caller: "ToolCaller | None" = None
@@ -111,7 +114,7 @@ class Approvals:
         approver, ended = self._approver, self.ended
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
-        pinned = await _pinned(calls, caller) if self._uses_hints and calls else None
+        pinned, definition = await _current(calls[0], caller) if self._uses_hints and calls else (None, None)
         # In a thread, because rules can take milliseconds for each call.
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
@@ -121,6 +124,7 @@ class Approvals:
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         pinned = pinned or (caller and caller.pinned(calls[0]) if asked else None)
         answer = await self._request(partial(ask, approver), asked, "tool", pinned) if asked else None
+        answer = answer and replace(answer, definition=definition)
         # The tool may change before a call's turn.
         unsure = [self._uses_hints and decision is not None and decision.accepted for decision in decisions]
         found = [answer if decision is None else decision for decision in decisions]
@@ -187,15 +191,16 @@ class Approvals:
             request.settle("cancelled", decision)
 
 
-async def _pinned(calls: Sequence[RunRequest], caller: "ToolCaller | None") -> "PinnedTool | None":
-    """Returns the calls' tool as it was registered, without a person's decision if it has changed since."""
-    pinned = None if caller is None else caller.pinned(calls[0])
+async def _current(call: RunRequest, caller: "ToolCaller | None") -> "tuple[PinnedTool | None, str | None]":
+    """Returns a call's tool as it was registered, without a person's decision if its definition has changed since.
+
+    With it, returns a hash of that definition, if there is such a decision.
+    """
+    pinned = None if caller is None else caller.pinned(call)
     if pinned is None or pinned.unasked is None or caller is None or caller.connections is None:
-        return pinned
-    definition = await caller.connections.definition(calls[0])
-    for call in calls:
-        call["definition"] = definition
+        return pinned, None
+    definition = await caller.connections.definition(call)
     if definition == pinned.digest:
-        return pinned
-    logger.warning("%s.%s has changed since its registration", calls[0]["server_name"], calls[0]["tool_name"])
-    return pinned._replace(unasked=None)
+        return pinned, definition
+    logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
+    return pinned._replace(unasked=None), definition
