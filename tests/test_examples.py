@@ -177,6 +177,14 @@ async def test_bot_asks_in_the_chat_and_does_what_people_answer(tmp_path: Path):
     assert "too expensive" in posts[4]
 
 
+def test_calls_of_the_bot_are_rejected_when_nobody_can_answer(tmp_path: Path):
+    command = [sys.executable, str(EXAMPLES / "approval_bot" / "bot.py")]
+
+    printed = run(["sh", "-c", 'TMPDIR=$PWD "$0" "$1" < /dev/null', *command], tmp_path)
+
+    assert printed.count("was rejected: nobody is in the chat") == 2
+
+
 def test_rules_of_the_bank_allow_ask_and_deny(python: WarmPython, tmp_path: Path):
     printed = run_program(python, tmp_path, "bank_policy/run.py", str(tmp_path))
 

@@ -4,8 +4,8 @@ The chat is the terminal. For another one, write a class with the methods of `Te
 """
 
 import asyncio
-import sys
 import tempfile
+import threading
 from collections.abc import AsyncGenerator
 from itertools import count
 
@@ -23,6 +23,8 @@ for item, quantity in {"paper": 5, "printer": 1}.items():
         print(f"not ordered: {error}")
 """
 
+GONE = "nobody is in the chat"
+
 
 def order(item: str, quantity: int) -> str:
     """Orders an item."""
@@ -37,10 +39,19 @@ class Terminal:
         print(text, flush=True)
 
     async def messages(self) -> AsyncGenerator[str]:
-        """Yields the messages of the person."""
-        reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        async for line in reader:
+        """Yields the messages of the person, until the end of stdin."""
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            with open(0, "rb", buffering=0, closefd=False) as stdin:
+                while line := stdin.readline():
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, b"")
+
+        # A thread, because an event loop can't wait for files; a daemon, because it may still wait when the bot ends.
+        threading.Thread(target=read, daemon=True).start()
+        while line := await lines.get():
             yield line.decode()
 
 
@@ -58,6 +69,8 @@ async def listen(chat: Terminal, waiting: dict[str, ApprovalRequest]) -> None:
                 await request.reject(reason.strip() or "declined in the chat")
         except ApprovalExpiredError as error:
             await chat.post(f"{number}: {error}")
+    for request in waiting.values():
+        await request.reject(GONE)
 
 
 async def main(chat: Terminal) -> None:
@@ -68,7 +81,9 @@ async def main(chat: Terminal) -> None:
     # A request that is not answered in ten minutes fails.
     async with CodeExecutor(working_dir=tempfile.mkdtemp(), tools=[order], approval_timeout=600) as executor:
         async for item in executor.stream(CODE, timeout=None):
-            if isinstance(item, ApprovalRequest):
+            if isinstance(item, ApprovalRequest) and listener.done():
+                await item.reject(GONE)
+            elif isinstance(item, ApprovalRequest):
                 waiting[number := str(next(numbers))] = item
                 await chat.post(f"{number}: may I call {item}?")
             else:

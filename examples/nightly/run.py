@@ -38,6 +38,8 @@ async def main(repository: Path, workspace: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     asyncio.run(
         main(Path(sys.argv[1]).resolve(), Path(sys.argv[2] if len(sys.argv) > 2 else HERE / "workspace").resolve())
     )
