@@ -17,11 +17,11 @@ from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.patterns import name_glob
 from ipybox.workspace.registrations import Registration
 
-#: The fields of the two forms, and the first one's choices beside the tools that only read.
+#: The fields of the two forms, and the first one's choices besides the tools that only read and stay offline.
 FIELD, NAMES = "unasked", "tools"
 CHOOSE, NONE = "choose", "none"
 
-#: Maximum characters of the names in a form. The choice of all that only read needs all of their names.
+#: Maximum characters of the names in a form. It offers the tools that stay offline only if it shows all of their names.
 MAX_NAMES = 4000
 
 #: Shows a form and returns what the user enters.
@@ -38,7 +38,7 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
         return record
     offline = record.offline
     all_shown = offline and _fitting(offline) == offline
-    choices = [*([f"the {len(offline)} that only read"] if all_shown else []), CHOOSE, NONE]
+    choices = [*([f"read-only tools that stay offline ({len(offline)})"] if all_shown else []), CHOOSE, NONE]
     choice = (await ask(_first_form(server_name, record, launch, choices))).get(FIELD)
     if choice not in choices:
         return record
@@ -64,12 +64,12 @@ def _first_form(
     reading = f" {_shortened('Only read', record.offline)}" if record.offline else ""
     claim = f"It says: {record.split}. ipybox can't check that.{reading}"
     field = {"type": "string", "title": "Run without asking", "enum": choices, "description": claim}
-    return _form(server_name, "run tools that only read without asking?", launch, FIELD, field)
+    return _form(server_name, "let read-only tools run without asking?", launch, FIELD, field)
 
 
 def _names_form(server_name: str, record: Registration) -> ElicitRequestFormParams:
     lines = [_shortened(kind, names) for kind, names in _kinds(record).items() if names]
-    hint = "Names with commas between them; * and ? match those listed"
+    hint = "Names, separated by commas; * and ? are wildcards for those listed"
     field = {"type": "string", "title": "Tools", "description": hint}
     return _form(server_name, "which tools run without asking?", lines, NAMES, field)
 

@@ -205,7 +205,7 @@ class CellApprover:
             self._tell(f"\nThe client accepted {calls} to {request.server_name}.{request.tool_name} {at_once}.\n")
             await request.accept(by="client", because=f"the client accepted it {at_once}")
             return None
-        answered = "dismissed the question" if answer.action == "cancel" else "declined it"
+        answered = "dismissed the form" if answer.action == "cancel" else "declined it"
         return "client", f"the client {answered} {at_once}{_TELL}{rules_option()}"
 
     async def _show(self, question: Question, ask: Ask) -> ElicitResult:
@@ -224,7 +224,7 @@ class CellApprover:
                             self._client.answers_itself = at_once
                             return answer
         except TimeoutError:
-            self._tell(f"\nThe question about the tool {name_of(question.decisions[0].call)} has expired.\n")
+            self._tell(f"\nThe form about the tool {name_of(question.decisions[0].call)} has expired.\n")
             raise
 
 
@@ -245,8 +245,8 @@ def _call_file(text: str | None) -> Generator[Path | None]:
 
 
 _DECLINED = "the user declined it"
-_UNANSWERED = "the user didn't answer the question before it expired"
-_DISMISSED = "the question was dismissed without an answer"
+_UNANSWERED = "the user didn't answer the form before it expired"
+_DISMISSED = "the form was dismissed without an answer"
 
 #: Text for the agent, between the reason why no person was asked and the name of the user's option.
 _TELL = (

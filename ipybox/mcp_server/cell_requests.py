@@ -129,15 +129,15 @@ class CellRequests:
         if context.request_state is not None:
             cell = self._tasks.resumed(context)
             if cell is None:
-                raise CodeExecutionError("the cell that asked this question has finished")
+                raise CodeExecutionError("the cell that showed this form has ended")
         elif cell is None:
             cell = self._start(session, code, timeout, context, returns=wait is not None)
             if wait is not None:
                 self.waiting[session] = cell
         elif cell.client != _client_of(context):
-            raise cell.refuse("the session has another client's cell", "Use another session, or end the cell by reset")
+            raise cell.refuse("the session has another client's cell", "Use another session, or call reset to end it")
         elif code.strip():
-            raise cell.refuse("the code was not executed, because the session has a cell whose result you don't have")
+            raise cell.refuse("the code was not executed: first get the rest of the session's earlier cell")
         elif cell.attended:
             raise cell.refuse("another request is waiting for the cell")
         cell.progress, cell.patience, cell.attended = progress, wait, True

@@ -145,7 +145,7 @@ class Question:
             reasons = dict.fromkeys(decision.reason for decision in self.decisions)
             hints.append(f"Asked because of {printable(' and '.join(list(reasons)[:MANY]))}")
         if "tool" in self._extents:
-            kept = "for this session" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
+            kept = "until ipybox stops" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
             hints.append(f"'Always' answers are remembered {kept}")
         return hints
 
@@ -221,7 +221,7 @@ class ShownCall:
             pieces = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
             found = [f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]]
             if (more := len(self._exceptions) - MANY_ROWS) > 0:
-                found.append(f"+{more:,} such")
+                found.append(f"+{more:,} others")
             found = _cut_to_fit(found, room // 2)
         pieces = [*found, *_cut_to_fit(pieces, room - sum(_columns(piece) + len(", ") for piece in found))]
         call = wrapped(f"{self._head}{', '.join(pieces)})", left)
@@ -260,7 +260,7 @@ class ShownCall:
             else:
                 lines.append(f"  {self._name(name)}: {self._text(_dumped(value))}")
         lines += [f"  in {count:,} of the calls: {text}" for count, text in self._exceptions[:MAX_LINES]]
-        lines += [f"  {more:,} more such exceptions"] if (more := len(self._exceptions) - MAX_LINES) > 0 else []
+        lines += [f"  {more:,} more exceptions"] if (more := len(self._exceptions) - MAX_LINES) > 0 else []
         lines += [f"  {self._row(number)}" for number in range(len(self._rows))]
         return "\n".join([*lines, ""])
 
@@ -280,7 +280,7 @@ class ShownCall:
             for name, text in _leaves(row):
                 counts.setdefault(name, Counter())[hash(text)] += 1
             if len(counts) > MAX_NAMES:
-                return [(len(self._rows), f"more than {MAX_NAMES:,} names of arguments")]
+                return [(len(self._rows), f"more than {MAX_NAMES:,} argument names")]
         odd: dict[str, tuple[int, int, int | None, str]] = {}
         for name, values in counts.items():
             absent = len(self._rows) - values.total()

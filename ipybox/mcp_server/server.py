@@ -72,8 +72,7 @@ class MCPServer:
         config = config or ExecutorConfig()
         if config.approval_policy is not None or config.approver is not None or config.audit is not None:
             raise ValueError(
-                "the config's approval_policy, approver and audit are ignored: pass approve and audit to the server "
-                "instead"
+                "config must not set approval_policy, approver or audit: pass approve and audit to MCPServer instead"
             )
         self._services = WorkspaceServices(
             config,

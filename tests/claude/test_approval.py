@@ -66,7 +66,7 @@ def test_form_appears_in_the_terminal_and_its_answer_decides(home: Home, workspa
     def was_dismissed(request: Request) -> list[Block]:
         (result,) = request.results
         assert result.is_error
-        assert "dismissed the question" in result.text or "the question was dismissed" in result.text
+        assert "dismissed the form" in result.text or "the form was dismissed" in result.text
         return [text("All answered.")]
 
     with (
@@ -275,7 +275,7 @@ def test_another_terminal_gives_the_one_answer_of_a_client_without_a_person(
 def test_without_a_person_the_call_fails_and_says_what_to_do(home: Home, workspace: Path):
     def has_failed(request: Request) -> list[Block]:
         (result,) = request.results
-        assert "scripted.echo was rejected: the client dismissed the question on its own" in result.text
+        assert "scripted.echo was rejected: the client dismissed the form on its own" in result.text
         assert "`--approve FILE`" in result.text
         return [text("Nobody there.")]
 
@@ -310,7 +310,7 @@ def test_a_person_agrees_once_to_the_tools_of_a_server(home: Home, workspace: Pa
         return [text("All agreed.")]
 
     shown = (
-        "MCP server scripted: run tools that only read without asking?",
+        "MCP server scripted: let read-only tools run without asking?",
         "It says: 2 of 3 tools only read, 1 of",
         "▸ not set",
     )
@@ -322,14 +322,14 @@ def test_a_person_agrees_once_to_the_tools_of_a_server(home: Home, workspace: Pa
     ):
         screen.until(*shown, "ipybox can't check that.", "Only read: echo", timeout=SESSION_TIMEOUT)
         screen.type(RIGHT)
-        screen.until("❯ ◯ the 1 that only read", "◯ choose", "◯ none")
+        screen.until("❯ ◯ read-only tools that stay offline (1)", "◯ choose", "◯ none")
         screen.type(ENTER)
-        screen.until("✔ Run without asking: the 1 that only read", "❯ Accept")
+        screen.until("✔ Run without asking: read-only tools that stay offline (1)", "❯ Accept")
         screen.type_until_gone(ENTER, "❯ Accept")
 
         screen.until(*shown)
         screen.type(RIGHT)
-        screen.until("❯ ◯ the 1 that only read")
+        screen.until("❯ ◯ read-only tools that stay offline (1)")
         screen.type(DOWN)
         screen.until("❯ ◯ choose")
         screen.type(ENTER)

@@ -25,7 +25,7 @@ from tests.mcp_server.test_approver import Era, User, run
 
 READS, FETCHES = {"readOnlyHint": True, "openWorldHint": False}, {"readOnlyHint": True}
 DECLINE = ElicitResult(action="decline")
-THE_ONE = "the 1 that only read"
+THE_ONE = "read-only tools that stay offline (1)"
 PLACE = Path("mcptools", "scripted")
 
 
@@ -95,7 +95,7 @@ async def test_one_answer_lets_reads_run_until_the_server_changes(
         told = await server.register(client)
         assert told.startswith("2 of 3 tools only read, 1 of them reaches the internet; 1 run without asking\n")
         [form] = user.forms
-        assert form.message.startswith("MCP server scripted: run tools that only read without asking?\n| ")
+        assert form.message.startswith("MCP server scripted: let read-only tools run without asking?\n| ")
         assert form.requested_schema["properties"]["unasked"]["description"] == (
             "It says: 2 of 3 tools only read, 1 of them reaches the internet. ipybox can't check that. Only read: echo"
         )
@@ -255,7 +255,7 @@ async def test_a_person_agrees_to_all_that_read_only_if_the_form_names_all(works
             server.lists(**{f"tool_{each}": READS for each in range(number)})
             await server.register(client)
     some, many = (form.requested_schema["properties"]["unasked"] for form in user.forms)
-    assert some["enum"] == ["the 49 that only read", "choose", "none"]
+    assert some["enum"] == ["read-only tools that stay offline (49)", "choose", "none"]
     assert "tool_48" in some["description"]
     assert many["enum"] == ["choose", "none"]
     assert "`ipybox trust` shows the others" in many["description"]
@@ -297,7 +297,7 @@ ANSWERS: dict[str, tuple[list[ElicitResult], list[bool | None]]] = {
     "declined": ([DECLINE], [None] * 3),
     "dismissed": ([ElicitResult(action="cancel")], [None] * 3),
     "accepted empty": ([ElicitResult(action="accept", content={})], [None] * 3),
-    "a choice that was not offered": ([chosen("the 2 that only read")], [None] * 3),
+    "a choice that was not offered": ([chosen("read-only tools that stay offline (2)")], [None] * 3),
     "the second form first": ([named("*")], [None] * 3),
 }
 

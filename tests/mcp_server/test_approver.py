@@ -138,7 +138,7 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
     async with client_of(workspace, sandbox=mode.sandbox, user=user, era=era) as client:
         assert await run(client, CALL) == "hello"
         assert "call to scripted.echo was rejected: the user declined it\n" in f"{await run(client, CALL)}\n"
-        dismissed = "rejected: the question was dismissed without an answer\n"
+        dismissed = "rejected: the form was dismissed without an answer\n"
         assert dismissed in f"{await run(client, CALL)}\n"
         for _ in range(2):
             assert "rejected: the user declined it" in await run(client, CALL), "no field has one of our values"
@@ -146,7 +146,7 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
 
         assert {form.message for form in user.forms} == {'Code calls scripted.echo\n| text: "hello"'}
         assert [choices(form) for form in user.forms] == [list(CHOICES)] * 6
-        assert {hints(form) for form in user.forms} == {"'Always' answers are remembered for this session"}
+        assert {hints(form) for form in user.forms} == {"'Always' answers are remembered until ipybox stops"}
 
         # Calls at once are one question, also if other calls came first.
         several = [SEVERAL, *CHOICES[1:]]
@@ -186,7 +186,7 @@ async def test_batch_is_one_form_for_what_the_rules_leave(workspace: Path, mode:
         said = await run(client, BATCH.format(["a", "drop", "free", "b"]))
         assert said == "a\ncall to scripted.echo was rejected: denied by policy:2\nfree\nb"
         assert user.forms[0].message == 'Code calls scripted.echo 2 times\n| to: "all"\n| #1 text: "a"\n| #2 text: "b"'
-        assert hints(user.forms[0]) == "'Always' answers are remembered for this session"
+        assert hints(user.forms[0]) == "'Always' answers are remembered until ipybox stops"
 
         declined = "call to scripted.echo was rejected: the user declined it"
         assert await run(client, BATCH.format(["a", "free", "b"])) == f"{declined}\nfree\n{declined}"
@@ -530,8 +530,8 @@ async def test_question_that_expires_is_withdrawn_and_its_user_is_told():
         for each in (approver.cell(silent, tell=told.append), approver.cell(accepting)):
             await each.decide(ApprovalRequest("fs", "write", {}, respond))
 
-    assert decided == ["the user didn't answer the question before it expired", True]
-    assert told == ["\nThe question about the tool write on MCP server fs has expired.\n"]
+    assert decided == ["the user didn't answer the form before it expired", True]
+    assert told == ["\nThe form about the tool write on MCP server fs has expired.\n"]
 
 
 async def test_question_expires_only_after_the_last_terminal_stops_watching():
@@ -560,7 +560,7 @@ async def test_question_expires_only_after_the_last_terminal_stops_watching():
         await watching
         writer.close()
 
-    assert decided == ["the user didn't answer the question before it expired"]
+    assert decided == ["the user didn't answer the form before it expired"]
 
 
 async def test_question_does_not_expire_before_its_user_can_see_it():
@@ -594,7 +594,7 @@ async def test_question_does_not_expire_before_its_user_can_see_it():
     answered.set()
     async with asyncio.timeout(WAIT):
         await asyncio.gather(first, second, third)
-    expired = "the user didn't answer the question before it expired"
+    expired = "the user didn't answer the form before it expired"
     assert decided == [True, expired, expired]
 
 

@@ -75,10 +75,10 @@ ROWS = {
     "Claude Code 2.1.197: accepts": Row("user", None, content=ONCE, who=PERSON, era="legacy"),
     "Claude Code 2.1.332: declines": Row("user", DECLINED, "decline", who=PERSON),
     "Claude Code 2.1.197: Esc": Row(
-        "nobody", "the question was dismissed without an answer", "cancel", who=PERSON, era="legacy"
+        "nobody", "the form was dismissed without an answer", "cancel", who=PERSON, era="legacy"
     ),
-    "Claude Code 2.1.332: -p": Row("client", "the client dismissed the question on its own", "cancel"),
-    "Claude Code 2.1.197: -p": Row("client", "the client dismissed the question on its own", "cancel", era="legacy"),
+    "Claude Code 2.1.332: -p": Row("client", "the client dismissed the form on its own", "cancel"),
+    "Claude Code 2.1.197: -p": Row("client", "the client dismissed the form on its own", "cancel", era="legacy"),
     "Claude Code: a hook with our value": Row("client", "the client accepted it on its own", content=ONCE),
     "Claude Code: a hook that would allow more": Row(
         "client", "the client accepted it on its own", content=only("always for this server")

@@ -142,7 +142,7 @@ def test_options_of_the_config_that_are_not_used_are_refused(tmp_path: Path):
     ]
     (tmp_path / "ipybox.yaml").write_text("default: ask")
     for unused in cases:
-        with pytest.raises(ValueError, match="are ignored: pass approve and audit to the server instead"):
+        with pytest.raises(ValueError, match="pass approve and audit to MCPServer instead"):
             MCPServer(ExecutorConfig(working_dir=tmp_path, **unused))
 
 

@@ -185,7 +185,7 @@ def test_decoys_hide_no_exception_unsaid():
     calls[5000]["to"] = "eve"
     call = shown(calls[0], "chat", "post", *calls[1:])
     text = joined(call.shortened(FILE)[1:LINES_OF_MORE])
-    assert text.startswith('Code calls chat.post 10,000 times (1× to="eve", 1× decoy0=1, +8 such, ')
+    assert text.startswith('Code calls chat.post 10,000 times (1× to="eve", 1× decoy0=1, +8 others, ')
     assert len([line for line in call.whole().splitlines() if "in 1 of the calls" in line]) == 10
 
 
@@ -227,7 +227,7 @@ def test_calls_with_other_names_each_are_listed_without_a_column_per_name():
     first, *others = calls
     call = shown(first, "fs", "write", *others)
     assert len(call.whole().splitlines()) == 1002
-    assert "more than 1,000 names of arguments" in call.whole()
+    assert "more than 1,000 argument names" in call.whole()
     assert call.shortened(None)
 
 

@@ -101,9 +101,7 @@ class PolicyDocument:
         value = _constructed(node)
         if value is None:
             kinds = f"a printable string of at most {MAX_TEXT} characters, a finite number, true or false"
-            self.fail(
-                node, f"{what} must be {kinds}, not {self.shown(node)}; quote strings that look like something else"
-            )
+            self.fail(node, f"{what} must be {kinds}, not {self.shown(node)}; quote strings that look like other types")
         return value
 
     def text_of(self, node: yaml.Node, what: str) -> str:

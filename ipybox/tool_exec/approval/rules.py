@@ -134,7 +134,7 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
     if "effect" not in keys:
         document.fail(node, f"a rule must have an 'effect': {', '.join(EFFECTS)}")
     if len(keys) == 1:
-        document.fail(node, "the rule matches nothing: add a server, tool, hint or args; server: '*' matches all calls")
+        document.fail(node, "a rule must also have a server, tool, hint or args; server: '*' matches all calls")
     start = document.text.rfind("\n", 0, node.start_mark.index) + 1
     if document.text[start : node.start_mark.index].strip(" \t") != "-":
         document.fail(node, "a rule must start on the same line as its '-'")
