@@ -24,6 +24,8 @@ MAX_ELEMENTS = 100
 #: Maximum characters that all patterns together search in a call, with those of globs; beyond them, conditions are
 #: unknown. A pattern such as `\w{100}` takes two seconds for so many.
 MAX_SEARCHED = 1_000_000
+#: Up to this number, all integers are exact in JavaScript. https://tc39.es/ecma262/#sec-number.max_safe_integer
+MAX_EXACT = 2**53 - 1
 
 #: The step into each element of a list.
 EACH: Final = "[]"
@@ -81,11 +83,15 @@ Condition = Callable[[object, ToolCall], bool | None]
 
 
 def one_of(values: Sequence[Scalar]) -> Condition:
-    """Returns the condition that a value is one of these; unknown for other types, which tools may convert."""
+    """Returns the condition that a value is one of these; unknown for other types, which tools may convert.
+
+    And for large numbers, which become others in JavaScript: 2⁵³ + 1 is 2⁵³.
+    """
 
     def judge(value: object, _: ToolCall) -> bool | None:
         alike = [each for each in values if _kind(each) == _kind(value)]
-        return value in alike if alike else None
+        large = isinstance(value, int | float) and abs(value) > MAX_EXACT
+        return value in alike if alike and not large else None
 
     return judge
 

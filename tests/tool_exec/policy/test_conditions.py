@@ -38,6 +38,10 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool | None]] = [
     ("a: {maximum: 5}", {"a": float("-inf")}, None),
     ("a: {minimum: 5}", {"a": float("inf")}, None),
     ("a: 5", {"a": float("inf")}, None),
+    ("a: 9007199254740991", {"a": 9007199254740991}, True),
+    ("a: 9007199254740992", {"a": 9007199254740993}, None),
+    ("a: 9007199254740993", {"a": 9007199254740993}, None),
+    ("a: {minimum: 9}", {"a": 9007199254740993}, True),
     ("a: {maximum: 5}", {"a": 10**400}, False),
     # Patterns
     ("a: {pattern: '^select '}", {"a": "select 1"}, True),
