@@ -21,7 +21,7 @@ from ipybox.code_exec.registration import generate_mcp_sources
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.clients import CLIENTS
 from ipybox.mcp_client.configs.servers import ITSELF, ConfiguredServer, configured_servers, find_server
-from ipybox.mcp_server.question import ascii_name
+from ipybox.mcp_server.shown_call import ascii_name
 from ipybox.support.errors import IpyboxError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.placeholders import fill_in

@@ -12,7 +12,7 @@ from ipybox.cli.command import as_json, command, without_question
 from ipybox.cli.output import agreed, counted, say, say_json
 from ipybox.cli.parsing import Mistake
 from ipybox.codeact.library import MCPTOOLS
-from ipybox.mcp_server.question import ascii_name
+from ipybox.mcp_server.shown_call import ascii_name
 from ipybox.sandbox.settings import PROFILES, SandboxSettings, parse_settings
 from ipybox.support.errors import PolicyError, SandboxError
 from ipybox.support.printable import printable

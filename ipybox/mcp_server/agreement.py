@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_types import ElicitRequestFormParams
 
-from ipybox.mcp_server.question import BAR, LINES, MAX_NAME, ascii_name, cut_columns, wrapped
+from ipybox.mcp_server.shown_call import BAR, LINES, MAX_NAME, ascii_name, cut_columns, wrapped
 from ipybox.support.printable import printable
 from ipybox.tool_exec.approval.patterns import name_glob
 from ipybox.workspace.registrations import Registration

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from ipybox.audit.redaction import Redactor, shortened
 from ipybox.mcp_server.approval_desk import ApprovalDesk
-from ipybox.mcp_server.question import Question, name_of, rules_option, whole_call
+from ipybox.mcp_server.question import Question, rules_option
+from ipybox.mcp_server.shown_call import name_of, whole_call
 from ipybox.support.errors import SandboxError
 from ipybox.support.printable import printable
 from ipybox.support.private_file import create_private

@@ -599,7 +599,7 @@ READERS: dict[str, Reader] = {
         errors=(CellCheckError,),
     ),
     "question about calls": Reader(
-        ["mcp_server/question"],
+        ["mcp_server/shown_call"],
         asked,
         inputs={
             **{

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ipybox.audit.redaction import Redactor, shortened
-from ipybox.mcp_server.question import COLUMNS, LINES, LINES_OF_MORE, Question, ShownCall
+from ipybox.mcp_server.question import Question
+from ipybox.mcp_server.shown_call import COLUMNS, LINES, LINES_OF_MORE, ShownCall
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.workspace.registrations import PinnedTool

@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestPara
 from ipybox import ExecutorConfig
 from ipybox.mcp_server import MCPServer
 from ipybox.mcp_server import approver as approver_module
-from ipybox.mcp_server.question import COLUMNS, LINES
+from ipybox.mcp_server.shown_call import COLUMNS, LINES
 from tests.mcp_server.in_process import connected
 from tests.servers import WAIT, scripted
 
