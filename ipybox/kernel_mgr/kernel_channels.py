@@ -25,8 +25,9 @@ logger = logging.getLogger(__name__)
 #: Types of the last frame of a connection.
 CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
-#: Shorter frames end the connection: no gateway sends them, and aiohttp would queue any number of empty ones at once.
-MIN_FRAME_BYTES = 8
+#: Bytes of the smallest message's offsets. Shorter frames end the connection: no gateway sends them, and aiohttp would
+#: queue any number of empty ones at once.
+MIN_FRAME_BYTES = 56
 
 #: Seconds until the next frame is read after one that contains no message: 10 MB can be five million of them.
 PAUSE = 0.001
@@ -113,16 +114,12 @@ class KernelChannels:
         if websocket is None:
             return True
         try:
-            async with Deadline(timeout).limit():
-                await websocket.close()
-        except TimeoutError:
-            return False
+            return await disconnect(websocket, timeout)
         finally:
             if self._reader is not None:
                 self._reader.cancel()
                 await asyncio.wait([self._reader])
                 self._reader = None
-        return True
 
     async def request(self, execution: Execution) -> None:
         """Sends an `execute_request`, whose messages go to `execution`; without a kernel, the execution just ends."""
@@ -214,7 +211,7 @@ class KernelChannels:
             return False
         if frame.type in CLOSED:
             return False
-        if frame.type is not aiohttp.WSMsgType.BINARY or len(frame.data) < MIN_FRAME_BYTES:
+        if not can_be_message(frame):
             self.death = "the kernel gateway sent a frame that can't be a message, so ipybox closed the connection"
             return False
         try:
@@ -244,14 +241,35 @@ class KernelChannels:
         return True
 
 
+def can_be_message(frame: aiohttp.WSMessage) -> bool:
+    """Returns whether a frame can contain a message; any other frame ends the connection."""
+    return frame.type is aiohttp.WSMsgType.BINARY and len(frame.data) >= MIN_FRAME_BYTES
+
+
 async def next_frame(websocket: aiohttp.ClientWebSocketResponse) -> aiohttp.WSMessage:
-    """Returns the next frame that is neither a ping, which is answered, nor a pong."""
+    """Returns the next frame that is neither a ping, which is answered, nor a pong.
+
+    Disconnects if the frame can't be a message: `close` would read all that has arrived, which can be 100,000 empty
+    frames, in one turn of the event loop.
+    """
     while (frame := await websocket.receive()).type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
         if frame.type is aiohttp.WSMsgType.PING:
             with suppress(aiohttp.ClientError, OSError):  # the connection is lost, as the next frame says
                 await websocket.pong(frame.data)
         await asyncio.sleep(PAUSE)
+    if frame.type not in CLOSED and not can_be_message(frame):
+        websocket._response.close()  # pyright: ignore[reportPrivateUsage]
     return frame
+
+
+async def disconnect(websocket: aiohttp.ClientWebSocketResponse, timeout: float) -> bool:
+    """Closes a WebSocket; returns whether the gateway confirmed that within `timeout` seconds: it may send for ever."""
+    try:
+        async with Deadline(timeout).limit():
+            await websocket.close()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def acknowledge(

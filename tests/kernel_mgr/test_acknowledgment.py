@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ipybox.kernel_mgr.kernel_channels import PAUSE, acknowledge, next_frame
+from ipybox.kernel_mgr.kernel_channels import MIN_FRAME_BYTES, PAUSE, acknowledge, next_frame
 from tests.servers import WAIT
 
 
@@ -69,9 +69,9 @@ async def test_pings_leave_most_of_the_time_to_other_tasks(
     async with asyncio.timeout(WAIT):
         for _ in range(1000):
             await server.ping()
-        await server.send_bytes(b"last")
+        await server.send_bytes(b"last" * MIN_FRAME_BYTES)
         begun = time.monotonic()
 
-        assert (await next_frame(client)).data == b"last"
+        assert (await next_frame(client)).data == b"last" * MIN_FRAME_BYTES
         assert time.monotonic() - begun >= 1000 * PAUSE
         assert (await server.receive()).type is aiohttp.WSMsgType.PONG

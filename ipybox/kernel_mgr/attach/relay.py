@@ -21,7 +21,7 @@ from aiohttp import web
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_messages import encode_frame, models, request_for_kernel, shown_content
-from ipybox.kernel_mgr.kernel_channels import CLOSED, next_frame
+from ipybox.kernel_mgr.kernel_channels import PAUSE, can_be_message, disconnect, next_frame
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
@@ -184,7 +184,7 @@ class KernelRelay:
                 await client.prepare(request)
                 await until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
             finally:
-                await kernel.close()
+                await disconnect(kernel, SHUTDOWN_GRACE)
                 await client.close()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             if not client.prepared:
@@ -214,13 +214,10 @@ class KernelRelay:
                 raise
 
     async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
-        while (frame := await next_frame(kernel)).type not in CLOSED:
-            if frame.type is aiohttp.WSMsgType.BINARY:
-                data = frame.data
-                large = len(data) > LARGE_BYTES
-                text = await asyncio.to_thread(self._shown, data) if large else self._shown(data)
-                if text is not None:
-                    await client.send_str(text)
+        while can_be_message(frame := await next_frame(kernel)):
+            data = frame.data
+            text = await asyncio.to_thread(self._shown, data) if len(data) > LARGE_BYTES else self._shown(data)
+            await (asyncio.sleep(PAUSE) if text is None else client.send_str(text))
 
     def _shown(self, data: bytes) -> str | None:
         """Returns the frame for a client that shows a kernel's message; None if there is none."""

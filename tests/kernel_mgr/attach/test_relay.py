@@ -1,7 +1,10 @@
 """The port for a person's clients, without a kernel behind it."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import aiohttp
 import pytest
@@ -10,6 +13,7 @@ from ipybox.kernel_mgr.attach import relay as relay_module
 from ipybox.kernel_mgr.attach.relay import HOST, KernelRelay
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.endpoint import Endpoint
+from tests.security.guests import message, upgraded
 from tests.servers import WAIT
 
 
@@ -38,3 +42,37 @@ async def test_connections_without_the_token_make_room_for_others(relay: KernelR
             assert response.status == 200
         for _, writer in silent:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    "flood", [b"\x82\x00" * 100_000, message("comm_msg", b"{}", "1") * 5000], ids=["empty", "not shown"]
+)
+async def test_a_client_can_leave_a_gateway_that_sends_frames_without_end(
+    flood: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    def serve() -> None:
+        connection, _ = gateway.accept()
+        with connection, suppress(OSError):
+            upgraded(connection, connection.recv(1 << 16).decode())
+            while True:
+                connection.sendall(flood)
+
+    present = asyncio.Queue[bool]()
+    with socket.create_server((HOST, 0)) as gateway:
+        threading.Thread(target=serve, daemon=True).start()
+        endpoint = Endpoint("kernel-gateway", host=HOST, port=gateway.getsockname()[1], token="t")
+        kernel = RemoteKernel(endpoint, None, heartbeat=None, init_timeout=1)
+        kernel.id, kernel.session = "k", endpoint.session()
+        monkeypatch.setattr(type(kernel.channels), "alive", True)
+        relay = KernelRelay(kernel, "default", confined=True, on_presence=present.put_nowait)
+        await relay.start()
+        try:
+            async with asyncio.timeout(WAIT):
+                async with aiohttp.ClientSession() as person:
+                    client = await person.ws_connect(f"{relay.url}/api/kernels/k/channels?token={relay.token}")
+                    if b"comm_msg" not in flood:
+                        assert (await client.receive()).type is aiohttp.WSMsgType.CLOSE
+                assert [await present.get(), await present.get()] == [True, False]
+        finally:
+            await relay.close()
+            await kernel.close()

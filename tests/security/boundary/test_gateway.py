@@ -168,7 +168,7 @@ def _readable(sock: socket.socket) -> bool:
         pytest.param(("compressed_frames", "500"), id="frames that are compressed unasked"),
         pytest.param(("huge_frame", "1200"), id="a frame of four exbibytes"),
         pytest.param(("impossible_frames",), id="frames that there can't be"),
-        pytest.param(("empty_frames",), id="two million empty frames"),
+        pytest.param(("empty_frames",), id="twenty million empty frames"),
         pytest.param(("endless_output", "600"), id="600 MiB of output"),
         pytest.param(("wrong_parents",), id="messages of other cells, and what is no message"),
         pytest.param(("many_messages", "30"), id="30,000 messages as fast as they can be sent"),
