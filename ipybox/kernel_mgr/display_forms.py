@@ -17,7 +17,7 @@ from ipybox.support.printable import escape
 #: Maximum forms of a display, and pages of a reply; further ones are dropped, because only an attack sends more.
 MAX_FORMS = 100
 
-#: Characters that `plain` changes at once, for other threads to run between pieces.
+#: Characters that are changed at once, for other threads to run between pieces.
 _PIECE = 1 << 20
 
 #: Maximum characters of an exception's message, and of a traceback, which holds the message at its end.
@@ -78,11 +78,7 @@ def plain(text: str, *, stream: bool = False) -> str:
     on their effect in a terminal. A `!command` writes to a terminal, which ends lines with `\\r\\n`.
     """
     if len(text) > _PIECE:
-        pieces, rest = list[str](), ""
-        for start in range(0, len(text), _PIECE):
-            piece, rest = split_unfinished(rest + text[start : start + _PIECE])
-            pieces.append(plain(piece, stream=stream))
-        return "".join([*pieces, plain(rest, stream=stream)])
+        return "".join(plain(piece, stream=stream) for piece in pieces(text))
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:  # much faster than a search for two characters
@@ -95,6 +91,15 @@ def plain(text: str, *, stream: bool = False) -> str:
     for character in found:  # much faster, because there may be millions of one
         text = text.replace(character, _SHOWN[character])
     return text
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yields the pieces of a text, without splitting a control sequence or a line end."""
+    rest = ""
+    for start in range(0, len(text), _PIECE):
+        piece, rest = split_unfinished(rest + text[start : start + _PIECE])
+        yield piece
+    yield rest
 
 
 def split_unfinished(text: str) -> tuple[str, str]:

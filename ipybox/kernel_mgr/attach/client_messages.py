@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from ipybox.kernel_mgr import messages
-from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object
+from ipybox.kernel_mgr.display_forms import MAX_FORMS, as_object, pieces
 from ipybox.kernel_mgr.messages import Message
 
 _CHANNELS = ("shell", "control")
@@ -58,10 +58,9 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 #: Control characters, except line ends, tabs, backspaces and color sequences; and characters that change the reading
-#: order.
+#: order. All are in one set, because alternatives take ten times as long.
 _CONTROL = re.compile(
-    r"\x1b(?!\[[0-9;]*m)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
-    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069](?!(?<=\x1b)\[[0-9;]*m)"
 )
 
 #: The states that are shown. The gateway sends no others, so any other is forged by code. A forged `dead` becomes true:
@@ -204,7 +203,7 @@ def _shown_payload(payload: object) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     """Returns a JSON value with control characters and direction marks replaced, except for terminal colors."""
     if isinstance(value, str):
-        return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
+        return "".join(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", piece) for piece in pieces(value))
     if isinstance(value, list):
         return [_plain(item) for item in cast(list[Any], value)]
     if isinstance(value, dict):

@@ -1,6 +1,8 @@
 """What a person's client gets of messages that code in the sandbox may have made up."""
 
 import json
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -116,3 +118,15 @@ def test_headers_have_only_what_clients_use():
 def test_what_is_no_request_that_clients_may_send_is_refused(text: str):
     with pytest.raises(ValueError, match=r".+"):
         request_for_kernel(text)
+
+
+def test_other_threads_run_while_a_long_text_is_made_safe():
+    content, turns = b'{"history":"%b"}' % (b"\x7f" * (15 << 20)), 0
+    reply = messages.Message("shell", {"msg_type": "history_reply"}, {}, content)
+    thread = threading.Thread(target=shown_content, args=[reply], kwargs={"confined": True})
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0)
+        turns += 1
+
+    assert turns > 10  # each is a piece; otherwise, there are two or three
