@@ -74,7 +74,8 @@ class PolicyDocument:
     def mapping(self, node: yaml.Node, what: str, known: Collection[str] | None = None) -> dict[str, yaml.Node]:
         """Returns the values of a mapping by key. The keys must be among the known ones."""
         if not isinstance(node, yaml.MappingNode) or node.tag != _MAPPING:
-            self.fail(node, f"{what} must be a mapping{_of(known)}, not {self.shown(node)}")
+            keys = "" if known is None else f" with {', '.join(known)}"
+            self.fail(node, f"{what} must be a mapping{keys}, not {self.shown(node)}")
         found: dict[str, yaml.Node] = {}
         for key_node, value in node.value:
             key = self.text_of(key_node, "a key")
@@ -85,10 +86,10 @@ class PolicyDocument:
             found[key] = value
         return found
 
-    def items(self, node: yaml.Node) -> list[yaml.Node]:
-        """Returns the elements of a list, or the node itself if it is not a list."""
+    def items(self, node: yaml.Node | None) -> list[yaml.Node]:
+        """Returns the elements of a list, or the node itself if it is not a list; nothing without a node."""
         if not isinstance(node, yaml.SequenceNode) or node.tag != _LIST:
-            return [node]
+            return [] if node is None else [node]
         if not node.value:
             self.fail(node, "the list is empty")
         self._listed += len(node.value)
@@ -140,7 +141,3 @@ def _constructed(node: yaml.Node) -> str | int | float | bool | None:
 
 def _events(text: str) -> Iterable[yaml.Event]:
     return cast(Iterable[yaml.Event], yaml.parse(text, yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType] untyped
-
-
-def _of(known: Collection[str] | None) -> str:
-    return "" if known is None else f" with {', '.join(known)}"

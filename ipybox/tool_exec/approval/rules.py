@@ -118,7 +118,7 @@ def parse(document: PolicyDocument, workspace: Path) -> tuple[Effect, list[Appro
         PolicyError: If the document is not a valid policy.
     """
     top = document.mapping(document.root, "a policy", _POLICY_KEYS)
-    default = _effect(document, top["default"], "'default'") if "default" in top else "ask"
+    default = _choice(document, top["default"], "'default'", EFFECTS) if "default" in top else "ask"
     if "rules" not in top:
         return default, []
     rules = top["rules"]
@@ -139,11 +139,11 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
     if document.text[start : node.start_mark.index].strip(" \t") != "-":
         document.fail(node, "a rule must start on the same line as its '-'")
     return ApprovalRule(
-        effect=_effect(document, keys["effect"], "'effect'"),
+        effect=_choice(document, keys["effect"], "'effect'", EFFECTS),
         servers=_names(document, keys.get("server"), "a server", packages=True),
         registration=document.text_of(keys["registration"], "a registration") if "registration" in keys else "",
         tools=_names(document, keys.get("tool"), "a tool"),
-        hints=_hints(document, keys.get("hint")),
+        hints=[_choice(document, each, "a hint", [*HINTS.values()]) for each in document.items(keys.get("hint"))],
         arguments=_arguments(document, keys.get("args"), workspace),
         written=document.plain(node),
         source=f"{document.source}:{node.start_mark.line + 1}",
@@ -152,17 +152,16 @@ def _rule(document: PolicyDocument, node: yaml.Node, workspace: Path) -> Approva
     )
 
 
-def _effect(document: PolicyDocument, node: yaml.Node, what: str) -> Effect:
+def _choice(document: PolicyDocument, node: yaml.Node, what: str, known: Sequence[T]) -> T:
     value = document.text_of(node, what)
-    if value not in EFFECTS:
-        document.fail(node, f"{what} must be {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}, not {document.shown(node)}")
-    return value
+    if value not in known:
+        *others, last = map(str, known)
+        document.fail(node, f"{what} must be {', '.join(others)} or {last}, not {document.shown(node)}")
+    return known[known.index(value)]
 
 
 def _names(document: PolicyDocument, node: yaml.Node | None, what: str, *, packages: bool = False) -> list[Pattern]:
     """Returns patterns for names; with `packages`, also for the package of a server such as `brave-search`."""
-    if node is None:
-        return []
     globs = [(each, document.text_of(each, what)) for each in document.items(node)]
     for each, glob in globs:
         if _NOT_IN_NAMES.search(glob):
@@ -170,14 +169,6 @@ def _names(document: PolicyDocument, node: yaml.Node | None, what: str, *, packa
     written = dict.fromkeys(glob for _, glob in globs)
     also = [re.sub("[-.]", "_", glob) for glob in written] if packages else []
     return [name_glob(glob) for glob in dict.fromkeys([*written, *also])]
-
-
-def _hints(document: PolicyDocument, node: yaml.Node | None) -> list[str]:
-    known = [*HINTS.values()]
-    for each in [] if node is None else document.items(node):
-        if document.text_of(each, "a hint") not in known:
-            document.fail(each, f"a hint must be {', '.join(known[:-1])} or {known[-1]}, not {document.shown(each)}")
-    return [] if node is None else [document.text_of(each, "a hint") for each in document.items(node)]
 
 
 def _arguments(document: PolicyDocument, node: yaml.Node | None, workspace: Path) -> list[Argument]:
