@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
 _NO_CELL = NoDecision(False, NOBODY, "the call was made while no cell was running")
 _CELL_ENDED = NoDecision(False, NOBODY, "its cell has ended or was interrupted")
 
@@ -104,9 +103,7 @@ class Approvals:
             decided = await self._request(partial(ask, approver), [call], kind, pinned)
         return decided if definition is None else replace(decided, definition=definition)
 
-    async def decide_many(
-        self, calls: Sequence[RunRequest], caller: "ToolCaller | None" = None
-    ) -> Sequence[ApprovalDecision | None]:
+    async def decide_many(self, calls: Sequence[RunRequest], caller: "ToolCaller") -> Sequence[ApprovalDecision | None]:
         """Returns the decisions on calls of one tool; None for each call to decide on by itself when its turn comes.
 
         Creates at most one request, for all calls that no rule decides on.
@@ -122,9 +119,11 @@ class Approvals:
         if self.ended != ended:
             return [_CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
-        pinned = pinned or (caller and caller.pinned(calls[0]) if asked else None)
-        answer = await self._request(partial(ask, approver), asked, "tool", pinned) if asked else None
-        answer = answer and replace(answer, definition=definition)
+        answer: ApprovalDecision | None = None
+        if asked:
+            pinned = pinned or caller.pinned(calls[0])
+            answer = await self._request(partial(ask, approver), asked, "tool", pinned)
+            answer = replace(answer, definition=definition)
         # The tool may change before a call's turn.
         unsure = [self._uses_hints and decision is not None and decision.accepted for decision in decisions]
         found = [answer if decision is None else decision for decision in decisions]
@@ -196,8 +195,8 @@ async def _current(call: RunRequest, caller: "ToolCaller | None") -> "tuple[Pinn
 
     With it, returns a hash of that definition, if there is such a decision.
     """
-    pinned = None if caller is None else caller.pinned(call)
-    if pinned is None or pinned.unasked is None or caller is None or caller.connections is None:
+    pinned = caller and caller.pinned(call)
+    if not (caller and caller.connections and pinned and pinned.unasked is not None):
         return pinned, None
     definition = await caller.connections.definition(call)
     if definition == pinned.digest:

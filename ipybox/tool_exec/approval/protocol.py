@@ -20,7 +20,7 @@ REJECTED = -32001
 OTHER_CLIENT = "another approval client is connected"
 
 #: The decision on requests that are pending when the approval client disconnects.
-DISCONNECTED = NoDecision(False, "nobody", "the approval client disconnected")
+DISCONNECTED = NoDecision(False, NOBODY, "the approval client disconnected")
 
 _FIELDS = ("server_name", "tool_name", "tool_args", "server_params", "output_mark", "kind")
 
