@@ -110,7 +110,7 @@ async def run_call(
     async with caller.recorder.tool_call(call, caller.may_write, large=large, batch_id=batch_id) as recorded:
         if decided is None:
             decided = await caller.approvals.decide(call, kind, caller)
-        refusal = await _rejection_reason(decided, caller, recorded)
+        refusal = await _recorded_refusal(decided, caller, recorded)
         if kind == "shell":
             recorded.success = "started"  # the kernel runs it
         if refusal is not None:
@@ -132,17 +132,17 @@ async def run_call(
         return reply
 
 
-async def _rejection_reason(decided: ApprovalDecision, caller: ToolCaller, recorded: ToolCallRecord) -> str | None:
-    """Returns why a call was rejected, or None if it was accepted; records the decision."""
-    refusal = "not approved" if isinstance(decided, NoDecision) else "rejected"
-    if decided.reason is not None:
-        refusal = f"{refusal}: {decided.reason}"
+async def _recorded_refusal(decided: ApprovalDecision, caller: ToolCaller, recorded: ToolCallRecord) -> str | None:
+    """Records a decision, and returns why the call is not made; None if it is."""
     try:
         await caller.recorder.decided(recorded, decided)
     except AuditError as exc:
         recorded.fail("AuditError", str(exc), outcome="rejected")
         return f"not made: {exc}"
-    return None if decided.accepted else refusal
+    if decided.accepted:
+        return None
+    refusal = "not approved" if isinstance(decided, NoDecision) else "rejected"
+    return refusal if decided.reason is None else f"{refusal}: {decided.reason}"
 
 
 def encoded(reply: RunReply) -> bytes:
