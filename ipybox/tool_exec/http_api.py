@@ -75,7 +75,7 @@ class HTTPAPI(LimitedServer):
         self._callers, self._handlers = callers, handlers
         #: The tokens of the authenticated connections.
         self._authenticated: dict[Any, str] = {}
-        self._refused = False
+        self._has_warned = False
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         """Removes a connection."""
@@ -88,9 +88,9 @@ class HTTPAPI(LimitedServer):
             return True
         count = Counter(self._authenticated.values())[token]
         if count >= CONNECTIONS_PER_CALLER and len(self._authenticated) >= MAX_CONNECTIONS:
-            if not self._refused:
+            if not self._has_warned:
                 logger.warning("refused a connection of a kernel that has %d open; others are not logged", count)
-                self._refused = True
+                self._has_warned = True
             return False
         self.admit(connection)
         self._authenticated[connection] = token
@@ -118,7 +118,7 @@ class HTTPAPI(LimitedServer):
             return web.json_response(RunReply(error=str(exc)), status=exc.status)
 
 
-def _refused(status: HTTPStatus, reason: str) -> DeniedError:
+def _denied(status: HTTPStatus, reason: str) -> DeniedError:
     return DeniedError(status, f"the tool server refused the call: {reason}")
 
 
@@ -145,20 +145,14 @@ class ByteBudget:
             self._freed.set()
 
 
-async def read_body(request: web.BaseRequest, limit: int | None = None, *, what: str = "the request is") -> bytearray:
-    """Returns the body of a request that states its length.
-
-    Raises:
-        DeniedError: If the body is too large, compressed, late, of unknown length, or too expensive to parse.
-    """
+async def _read_body(request: web.BaseRequest, limit: int, what: str) -> bytearray:
     if "Content-Encoding" in request.headers:
-        raise _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
+        raise _denied(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the request is compressed")
     if request.content_length is None:
-        raise _refused(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
-    limit = limit or MAX_REQUEST_BYTES
+        raise _denied(HTTPStatus.LENGTH_REQUIRED, "the request does not state its length")
     if request.content_length > limit:
         size, most = format_bytes(request.content_length), format_bytes(limit)
-        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}; the limit is {most}")
+        raise _denied(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what} {size}; the limit is {most}")
     body = bytearray(request.content_length)
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
@@ -168,10 +162,10 @@ async def read_body(request: web.BaseRequest, limit: int | None = None, *, what:
                 position += len(chunk)
     except TimeoutError:
         reason = f"the request did not arrive within {BODY_TIMEOUT:g} s"
-        raise _refused(HTTPStatus.REQUEST_TIMEOUT, reason) from None
+        raise _denied(HTTPStatus.REQUEST_TIMEOUT, reason) from None
     if len(body) > MAX_VALUES and await exceeds_limit(body):
         reason = f"the request contains more than {MAX_VALUES:,} values: pass them as text"
-        raise _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        raise _denied(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
     return body
 
 
@@ -179,9 +173,10 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
     """Returns the JSON value in a request's body; None if it is not JSON.
 
     Raises:
-        DeniedError: As in `read_body`, or if a number is not finite or too long.
+        DeniedError: If the body is too large, compressed, late, of unknown length, or too expensive to parse, or if a
+            number is not finite or too long.
     """
-    body = await read_body(request, limit, what=what)
+    body = await _read_body(request, limit or MAX_REQUEST_BYTES, what)
     try:
         # Not request.json(): the sender could choose a codec that takes minutes.
         takes_thread = len(body) > LARGE_BYTES and takes_long(body)
@@ -198,7 +193,7 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
         return None
     except ValueError:
         reason = f"a number has more than {MAX_INT_DIGITS:,} digits: pass it as text"
-        raise _refused(HTTPStatus.BAD_REQUEST, reason) from None
+        raise _denied(HTTPStatus.BAD_REQUEST, reason) from None
 
 
 def _check_text(value: object) -> None:
@@ -211,5 +206,5 @@ def _finite(number: str) -> float:
     # Python's parser accepts infinities and NaN, which rules can't compare.
     value = float(number)
     if not math.isfinite(value):
-        raise _refused(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
+        raise _denied(HTTPStatus.BAD_REQUEST, f"{number[:20]} is not a finite number: pass it as text")
     return value
