@@ -30,7 +30,7 @@ MAX_BLOCKS = 10_000
 MAX_WAITING = 1000
 
 _KNOWN = {"content", "structuredContent", "isError", "_meta", "resultType"}
-_HIDDEN = "ipybox/result"
+_META_KEY = "ipybox/result"
 _TASK_ONLY = "Can't be called: it runs only as an MCP task, and ipybox doesn't support tasks."
 #: Image types, by the first characters of their base64 data.
 _IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
@@ -40,7 +40,7 @@ _IMAGES = {"iVBORw0KGg": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif
 _Found = tuple[ToolSpec | None, str | None]
 
 
-class _Hidden(str):
+class _Carrier(str):
     """Carries a value past the SDK's validation, which copies all values but texts. A million take a second."""
 
     __slots__ = ("value",)
@@ -68,7 +68,7 @@ class ToolList(list[ToolSpec]):
 
         Of a tool that is listed twice, with differences, no hint counts.
         """
-        for tool, remark in cast("list[_Found]", (accepted.meta or {})[_HIDDEN].value):
+        for tool, remark in cast("list[_Found]", (accepted.meta or {})[_META_KEY].value):
             if remark is not None:
                 self.remarks.append(remark)
             if tool is None:
@@ -133,9 +133,9 @@ def hidden_page(page: JSON, version: str) -> JSON:
         found.append((None, "the tool list is incomplete: the server's cursor for the next page is not a string"))
         cursor = None
     required = {"resultType": "complete", "cacheScope": "private", "ttlMs": 0}
-    hidden = _Hidden()
-    hidden.value = found
-    return {**required, "tools": tools, **({"nextCursor": cursor} if cursor else {}), "_meta": {_HIDDEN: hidden}}
+    carrier = _Carrier()
+    carrier.value = found
+    return {**required, "tools": tools, **({"nextCursor": cursor} if cursor else {}), "_meta": {_META_KEY: carrier}}
 
 
 def _usable(given: Any, version: str, number: int) -> _Found:
@@ -228,14 +228,14 @@ def hidden_result(result: JSON) -> JSON:
     """Returns a call result that the SDK accepts and from which `tool_result` extracts the real one."""
     if result.get("resultType") == "input_required":
         return result
-    hidden = _Hidden()
-    hidden.value = result
-    return {"resultType": "complete", "content": [], "isError": False, "_meta": {_HIDDEN: hidden}}
+    carrier = _Carrier()
+    carrier.value = result
+    return {"resultType": "complete", "content": [], "isError": False, "_meta": {_META_KEY: carrier}}
 
 
 def tool_result(accepted: CallToolResult) -> ToolResult:
     """Returns the result that `hidden_result` hid."""
-    result = cast(JSON, (accepted.meta or {})[_HIDDEN].value)
+    result = cast(JSON, (accepted.meta or {})[_META_KEY].value)
     content, structured, flag = result.get("content"), result.get("structuredContent"), result.get("isError")
     if content is None and structured is None:
         # Some servers return their data as the result itself.
