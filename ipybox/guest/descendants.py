@@ -49,7 +49,7 @@ def below_child(pid: int) -> set[int]:
     return set() if child is None else _below(child)
 
 
-def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int] = ()) -> None:
+def kill_kernel(kernel_id: str, kernels: Collection[int], seen: Collection[int]) -> None:
     """Kills the processes that a kernel has started, until none are left.
 
     Args:

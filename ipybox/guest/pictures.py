@@ -39,31 +39,35 @@ class GuestDisplayFormatter(DisplayFormatter):
 
 def chart_picture(chart: Any) -> bytes | None:
     """Returns an altair chart as a PNG; None without vl-convert, or if it fails."""
-    file = io.BytesIO()
-    return file.getvalue() if _made("vl_convert", lambda: chart.save(file, format="png")) else None
+
+    def render() -> bytes:
+        chart.save(file := io.BytesIO(), format="png")
+        return file.getvalue()
+
+    return _rendered("vl_convert", render)
 
 
 def with_picture(data: dict[str, Any]) -> dict[str, Any]:
     """Returns the forms of a display, with a PNG for a plotly figure if kaleido can make it."""
     if PLOTLY not in data or PNG in data or "plotly" not in sys.modules:
         return data
-    made: list[bytes] = []
 
-    def make() -> None:
-        made.append(importlib.import_module("plotly.io").to_image(data[PLOTLY], format="png", validate=False))
+    def render() -> bytes:
+        return importlib.import_module("plotly.io").to_image(data[PLOTLY], format="png", validate=False)
 
-    return data | {PNG: base64.b64encode(made[0]).decode()} if _made("kaleido", make) else data
+    picture = _rendered("kaleido", render)
+    return data if picture is None else data | {PNG: base64.b64encode(picture).decode()}
 
 
-def _made(package: str, make: Callable[[], object]) -> bool:
+def _rendered(package: str, render: Callable[[], bytes]) -> bytes | None:
+    """Returns a picture, or None if the package for it is missing or fails: the display keeps its other forms."""
     if importlib.util.find_spec(package) is None:
-        return False
+        return None
     try:
-        make()
-    except Exception:  # the package may need a browser; the display keeps its other forms
+        return render()
+    except Exception:  # it may need a browser
         logger.debug("%s can't render the display as an image", package, exc_info=True)
-        return False
-    return True
+        return None
 
 
 class ShownWidgets:
