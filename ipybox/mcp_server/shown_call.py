@@ -7,6 +7,7 @@ truncated arguments, and further lines are for clients that show more.
 
 import json
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -57,7 +58,12 @@ class ShownCall:
         call = calls[0]
         #: The tool's parameters, if known: it may ignore others, whatever they are called.
         self._parameters = call.pinned and call.pinned.parameters
-        self._arguments, self._rows = _split([each.arguments for each in calls])
+        arguments, self._rows = _split([each.arguments for each in calls])
+        # Unknown ones are in the middle, because the ends are always shown.
+        known = [name for name in arguments if self._knows(name)]
+        half = (len(known) + 1) // 2
+        order = [*known[:half], *(name for name in arguments if not self._knows(name)), *known[half:]]
+        self._arguments = {name: arguments[name] for name in order}
         times = f" {len(calls):,} times" if len(calls) > 1 else ""
         self._command: str | None = self._arguments.pop("cmd") if kind == "shell" else None
         names = [ascii_name(each) for each in (call.server, call.tool)]
@@ -119,9 +125,13 @@ class ShownCall:
         row = [f"{self._name(name)}{equals}{_dumped(value)}" for name, value in self._rows[number].items()]
         return self._text(f"#{number + 1:,} {', '.join(row)}".rstrip())
 
-    def _name(self, name: str) -> str:
-        known = self._parameters is None or name in self._parameters
-        return quoted_name(name) if known else f"{quoted_name(name)} (unknown)"
+    def _knows(self, name: str) -> bool:
+        return self._parameters is None or name in self._parameters
+
+    def _name(self, name: str, *inner: str | int) -> str:
+        """Returns the name of an argument, or of a part of it."""
+        shown = quoted_name(".".join(map(str, (name, *inner))))
+        return shown if self._knows(name) else f"{shown} (unknown)"
 
     def _json(self, value: object, most: int) -> str:
         return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
@@ -148,29 +158,34 @@ class ShownCall:
     def _exceptions(self) -> list[tuple[int, str]]:
         """What few calls send while most send the same, with their number: it is hard to find among thousands.
 
-        Arguments of all calls are first, so that others can't hide what they send.
+        Known arguments of all calls are first, so that others can't hide what they send.
         """
-        counts: dict[str, Counter[int]] = {}
+        counts: dict[_Path, Counter[int]] = {}
         for row in self._rows:
-            for name, text in _leaves(row):
-                counts.setdefault(name, Counter())[hash(text)] += 1
+            for path, text in _leaves(row):
+                counts.setdefault(path, Counter())[hash(text)] += 1
             if len(counts) > MAX_NAMES:
                 return [(len(self._rows), f"more than {MAX_NAMES:,} argument names")]
-        odd: dict[str, tuple[int, int, int | None, str]] = {}
-        for name, values in counts.items():
+        odd: dict[_Path, tuple[int, int, int | None, str]] = {}
+        for path, values in counts.items():
             absent = len(self._rows) - values.total()
             usual, most = values.most_common(1)[0]
             usual = usual if most >= absent else None
             if 0 < (few := len(self._rows) - max(most, absent)) <= len(self._rows) * (1 - MAJORITY):
                 kinds = len(values) - (usual is not None) + (0 < absent < most)
-                odd[name] = absent, few, usual, " or others" * (kinds > 1)
-        texts: dict[str, str] = {}
+                odd[path] = absent, few, usual, " or others" * (kinds > 1)
+        texts: dict[_Path, str] = {}
+        usuals: dict[_Path, str] = {}
         for row in self._rows if odd else ():
-            for name, text in _leaves(row):
-                if name in odd and name not in texts and hash(text) != odd[name][2]:
-                    texts[name] = f"{quoted_name(name)}={_cut(text)}"
-        found = [(*each[:2], texts.get(name, f"no {quoted_name(name)}") + each[3]) for name, each in odd.items()]
-        return [(count, self._text(text)) for _, count, text in sorted(found)]
+            for path, text in _leaves(row):
+                if path in odd:
+                    (usuals if hash(text) == odd[path][2] else texts).setdefault(path, text)
+        found: list[tuple[bool, int, int, str]] = []
+        for path, (absent, few, _, others) in odd.items():
+            text, usual = (self._redactor.known_tokens(each.get(path, "")) for each in (texts, usuals))
+            shown = f"{self._name(*path)}={_cut(_from_difference(text, usual))}" if text else f"no {self._name(*path)}"
+            found.append((not self._knows(path[0]), absent, few, printable(shown + others)))
+        return [(count, text) for *_, count, text in sorted(found)]
 
     def _text(self, text: str) -> str:
         return printable(self._redactor.known_tokens(text))
@@ -193,18 +208,28 @@ def _split(calls: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], Sequence
     return {name: calls[0][name] for name in calls[0] if name in shared}, rows if any(rows) else []
 
 
-def _leaves(arguments: Mapping[str, Any], depth: int = MAX_DEPTH) -> Iterator[tuple[str, str]]:
-    """Yields the name and the JSON of each argument, and of members of objects and short lists: `a.b`, `a.0`."""
-    for name, value in arguments.items():
-        members: Mapping[str, Any] = {}
-        if isinstance(value, dict):
-            members = cast("dict[str, Any]", value)
-        elif isinstance(value, list) and len(items := cast("list[Any]", value)) <= MANY:
-            members = {str(number): item for number, item in enumerate(items)}
-        if depth and 0 < len(members) <= MAX_MEMBERS:
-            yield from ((f"{name}.{inner}", text) for inner, text in _leaves(members, depth - 1))
-        else:
-            yield name, _dumped(cast(object, value))
+#: The name of an argument, and of the member or item in it, and so on.
+_Path = tuple[Any, ...]
+
+
+def _leaves(value: object, path: _Path = ()) -> Iterator[tuple[_Path, str]]:
+    """Yields the path and the JSON of each argument, and of members of objects and items of short lists."""
+    members: Mapping[Any, object] = {}
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+    elif isinstance(value, list) and len(items := cast("list[object]", value)) <= MANY:
+        members = dict(enumerate(items))
+    if not path or (len(path) <= MAX_DEPTH and 0 < len(members) <= MAX_MEMBERS):
+        for name, inner in members.items():
+            yield from _leaves(inner, (*path, name))
+    else:
+        yield path, _dumped(cast(object, value))
+
+
+def _from_difference(text: str, usual: str) -> str:
+    """Returns a text from shortly before the place at which it differs from the usual one."""
+    same = bisect_left(range(len(usual)), True, key=lambda end: not text.startswith(usual[: end + 1])) - MIN_PIECE
+    return text if same < MIN_PIECE else f"{_ELLIPSIS}{text[same:]}"
 
 
 def name_of(call: ToolCall) -> str:

@@ -150,7 +150,7 @@ def test_an_argument_hidden_among_many_calls_is_in_the_file_that_the_first_line_
     assert call.brief is None
     assert lines[0].startswith("Shortened. Full text: ")
     assert "+298 more" in joined(lines[1:LINES_OF_MORE])
-    assert '(1× text="x' in joined(lines[1:LINES_OF_MORE])
+    assert "(1× text=…x" in joined(lines[1:LINES_OF_MORE])
     assert all(len(line) <= COLUMNS for line in lines[:LINES_OF_MORE])
     assert len(lines) == LINES_OF_MORE + 61
     assert f'  #{hidden + 1} path: "file{hidden}", text: "{calls[hidden]["text"]}"' in call.whole().splitlines()
@@ -179,6 +179,22 @@ def test_what_one_of_thousands_of_calls_sends_is_shown_first(normal: Any, odd: A
     assert f"  in 1 of the calls: {piece.removeprefix('1× ')}" in call.whole().splitlines()[:3]
 
 
+@pytest.mark.parametrize(
+    ("normal", "odd", "pieces"),
+    [
+        ({"b": True}, {"a.b": True}, ["no a.b", "a.b=true"]),
+        (["b"], {"0": "b"}, ["no a.0", 'a.0="b"']),
+        ([*"bcdefg"], [*"bcdxfg"], ['a=…, "d", "x", "f", "g"]']),
+        (f"{'x' * 400} b {'y' * 400}", f"{'x' * 400} c {'y' * 400}", [f'a=…xxxxxxx c {"y" * 400}"']),
+    ],
+)
+def test_what_one_of_many_calls_sends_is_shown_where_it_differs(normal: Any, odd: Any, pieces: list[str]):
+    calls = [{"text": f"issue {number}", "a": normal} for number in range(100)]
+    calls[50] = {"text": "issue 50", **(odd if "a.b" in odd else {"a": odd})}
+    lines = shown(calls[0], "chat", "post", *calls[1:]).whole().splitlines()[1:]
+    assert [line for line in lines if not line.startswith("  #")] == [f"  in 1 of the calls: {each}" for each in pieces]
+
+
 def test_decoys_hide_no_exception_unsaid():
     calls: list[dict[str, Any]] = [{"text": f"issue {number}", "to": "team"} for number in range(10_000)]
     for number in range(9):
@@ -204,6 +220,20 @@ def test_arguments_that_the_tool_does_not_list_are_marked():
     one, two = (ShownCall(calls[:count], "tool", Redactor()) for count in (1, 2))
     assert one.brief == ["Code calls fs.delete", *(f"| {line}" for line in [*marked, "n (unknown): 1"])]
     assert two.whole().splitlines()[1:] == [f"  {line}" for line in [*marked, "#1 n (unknown): 1", "#2 n (unknown): 2"]]
+
+
+def test_arguments_that_the_tool_does_not_list_hide_no_others():
+    pinned = PinnedTool("a", parameters=["path", "to"])
+    before, after = ({f"{name}{number}": "x" * 20 for number in range(9)} for name in "ab")
+    call = ToolCall("fs", "copy", {**before, "path": "a", "to": "b", **after}, [], pinned)
+    text = joined(ShownCall([call], "tool", Redactor()).shortened(FILE)[1:LINES_OF_MORE])
+    assert text.startswith('Code calls fs.copy(path="a", a0 (u')
+    assert text.endswith(', to="b")')
+    sent = [{"path": f"file {n}", "to": "b", "x": n == 1, "a": n == 2} for n in range(1000)]
+    sent[5]["to"] = "evil"
+    calls = [ToolCall("fs", "copy", each, [], pinned) for each in sent]
+    text = joined(ShownCall(calls, "tool", Redactor()).shortened(FILE)[1:LINES_OF_MORE])
+    assert text.startswith('Code calls fs.copy 1,000 times (1× to="evil", 1× a (unknown)=true, +1 others, ')
 
 
 def test_a_name_of_an_argument_looks_like_no_other_one():
