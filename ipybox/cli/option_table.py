@@ -40,8 +40,8 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Approvals", "serve docker"): [
         Option(
             "approve",
-            "how tool calls are approved: automatically (auto), by the client's user (ask; writes: unless a tool only "
-            "reads), or by the rules in a file",
+            "tool calls that the client's user must approve: none (auto), those that may write (writes), all (ask), or "
+            "as the rules in a file say",
             option.APPROVAL,
             default="auto",
             commands="serve docker install",

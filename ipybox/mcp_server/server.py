@@ -45,7 +45,7 @@ class MCPServer:
         session_idle_timeout: Seconds without a running cell or a connected person after which a session is stopped;
             None for no limit. The next cell restarts it, with a notice that state was lost.
         approve: `auto` approves all tool calls. `ask` asks the client's user about all of them, `writes` about all
-            except to tools that only read and that the user has agreed to. A policy file is trusted and read once; a
+            except to read-only tools that the user lets run without asking. A policy file is trusted and read once; a
             function returns the policy.
         audit: Whether the workspace's audit log contains code and arguments without secrets (`full`), only their
             hashes (`hash`), or nothing (`off`).

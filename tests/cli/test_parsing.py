@@ -130,7 +130,7 @@ def test_the_own_folder_of_a_plugin_is_no_workspace(tmp_path: Path):
         (
             "--approve allow",
             "--approve: 'allow' is not auto, writes, ask, or the path of a rules file",
-            "--approve: how tool calls are approved",
+            "--approve: tool calls that the client's user must approve",
         ),
         ("--port 99999", "--port: 99999 is not in the range 0<=x<=65535", "--port: port for --transport http"),
         ("--max-sessions 1e3", "--max-sessions: '1e3' is not a valid integer", "--max-sessions: maximum number"),
