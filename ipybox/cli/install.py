@@ -24,7 +24,7 @@ from ipybox.mcp_client.configs.clients import FILES
 from ipybox.workspace.trust import own_program
 from ipybox.workspace.writable import dropped_program
 
-FORMS = "in its forms (headless runs decline), or with `ipybox approvals --watch`"
+FORMS = "in its forms (not in headless runs), or with `ipybox approvals --watch`"
 NO_FORMS = "with `ipybox approvals --watch`, as it shows no forms; or use a rules file"
 UNTRIED = "in its forms; if it shows none, with `ipybox approvals --watch`"
 
@@ -54,7 +54,7 @@ _CODEX = """In ~/.codex/config.toml, add to [mcp_servers.ipybox] what its comman
   tool_timeout_sec = 700  # for cells that take more than 5 minutes"""
 _CLINE = """Calls end after 60 s unless you add "timeout": 700 to ipybox's entry in
 ~/.cline/data/settings/cline_mcp_settings.json."""
-_GEMINI = "It starts servers only in folders that you trust: start `gemini` there once, and say so."
+_GEMINI = "It starts servers only in folders that you trust: start `gemini` there once, and trust the folder."
 _QWEN = """For pictures, set this in ~/.qwen/settings.json:
   {"model": {"generationConfig": {"modalities": {"image": true}}}}"""
 
@@ -75,7 +75,7 @@ CLIENTS = {
 
 _MORE = """Runs the client's own command, or prints what to add to which file. Without CLIENT, it lists the clients.
 
-Each project is its own workspace, unless you give one or the client can't tell it."""
+Each project is its own workspace, unless you name one or the client doesn't say which project is open."""
 
 
 @command("install", _MORE, options=command_options("install"))

@@ -102,7 +102,7 @@ class ShownCall:
             pieces = [*pieces[:many], f"+{len(pieces) - 2 * many:,} more", *pieces[-many:]]
             found = [f"{count:,}× {text}" for count, text in self._exceptions[:MANY_ROWS]]
             if (more := len(self._exceptions) - MANY_ROWS) > 0:
-                found.append(f"+{more:,} others")
+                found.append(f"+{more:,} other{'s' * (more > 1)}")
             found = _cut_to_fit(found, room // 2)
         pieces = [*found, *_cut_to_fit(pieces, room - sum(_columns(piece) + len(", ") for piece in found))]
         call = wrapped(f"{self._head}{', '.join(pieces)})", left)

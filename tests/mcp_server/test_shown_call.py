@@ -233,7 +233,7 @@ def test_arguments_that_the_tool_does_not_list_hide_no_others():
     sent[5]["to"] = "evil"
     calls = [ToolCall("fs", "copy", each, [], pinned) for each in sent]
     text = joined(ShownCall(calls, "tool", Redactor()).shortened(FILE)[1:LINES_OF_MORE])
-    assert text.startswith('Code calls fs.copy 1,000 times (1× to="evil", 1× a (unknown)=true, +1 others, ')
+    assert text.startswith('Code calls fs.copy 1,000 times (1× to="evil", 1× a (unknown)=true, +1 other, ')
 
 
 def test_a_name_of_an_argument_looks_like_no_other_one():
