@@ -17,6 +17,7 @@ from ipybox.kernel_mgr import messages, timeouts
 from ipybox.kernel_mgr.display_forms import as_object
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.support.deadline import Deadline
+from ipybox.support.errors import GatewayError
 from ipybox.support.printable import printable
 from ipybox.support.sizes import format_bytes
 
@@ -184,8 +185,10 @@ class KernelChannels:
             work = acknowledge(websocket, received, expecting=lambda: bool(self._executions))
             acknowledging = asyncio.create_task(work)
         try:
-            while await self._dispatch(await next_frame(websocket)):
+            while (data := await next_data(websocket)) is not None and await self._dispatch(data):
                 received.set()
+        except GatewayError as exc:
+            self.death = str(exc)
         finally:
             try:
                 if acknowledging is not None:
@@ -199,23 +202,10 @@ class KernelChannels:
                 for on_end in [*self.on_end]:
                     on_end(self.death)
 
-    async def _dispatch(self, frame: aiohttp.WSMessage) -> bool:
+    async def _dispatch(self, data: bytes) -> bool:
         """Passes a message to its execution; returns whether more can arrive."""
-        if frame.type is aiohttp.WSMsgType.ERROR:
-            error = frame.data
-            if isinstance(error, aiohttp.WebSocketError) and error.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
-                self.death = (
-                    f"the kernel sent a message larger than {format_bytes(MAX_MESSAGE_BYTES)}, so ipybox closed the "
-                    "connection: print less in one call, or write to a file"
-                )
-            return False
-        if frame.type in CLOSED:
-            return False
-        if not can_be_message(frame):
-            self.death = "the kernel gateway sent a frame that can't be a message, so ipybox closed the connection"
-            return False
         try:
-            message = messages.decode(frame.data)
+            message = messages.decode(data)
         except ValueError as exc:
             logger.debug("ignored an invalid message from the kernel gateway: %s", printable(str(exc)))
             await asyncio.sleep(PAUSE)
@@ -241,25 +231,31 @@ class KernelChannels:
         return True
 
 
-def can_be_message(frame: aiohttp.WSMessage) -> bool:
-    """Returns whether a frame can contain a message; any other frame ends the connection."""
-    return frame.type is aiohttp.WSMsgType.BINARY and len(frame.data) >= MIN_FRAME_BYTES
+async def next_data(websocket: aiohttp.ClientWebSocketResponse) -> bytes | None:
+    """Returns the data of the next frame that is neither a ping, which is answered, nor a pong; None after the last.
 
-
-async def next_frame(websocket: aiohttp.ClientWebSocketResponse) -> aiohttp.WSMessage:
-    """Returns the next frame that is neither a ping, which is answered, nor a pong.
-
-    Disconnects if the frame can't be a message: `close` would read all that has arrived, which can be 100,000 empty
-    frames, in one turn of the event loop.
+    Raises:
+        GatewayError: If the frame can't be a message. It has disconnected: `close` would read all that has arrived,
+            which can be 100,000 empty frames, in one turn of the event loop.
     """
     while (frame := await websocket.receive()).type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
         if frame.type is aiohttp.WSMsgType.PING:
             with suppress(aiohttp.ClientError, OSError):  # the connection is lost, as the next frame says
                 await websocket.pong(frame.data)
         await asyncio.sleep(PAUSE)
-    if frame.type not in CLOSED and not can_be_message(frame):
-        websocket._response.close()  # pyright: ignore[reportPrivateUsage]
-    return frame
+    if frame.type in CLOSED:
+        return None
+    if frame.type is aiohttp.WSMsgType.BINARY and len(frame.data) >= MIN_FRAME_BYTES:
+        return frame.data
+    websocket._response.close()  # pyright: ignore[reportPrivateUsage]
+    if frame.type is not aiohttp.WSMsgType.ERROR:
+        raise GatewayError("the kernel gateway sent a frame that can't be a message, so ipybox closed the connection")
+    if isinstance(frame.data, aiohttp.WebSocketError) and frame.data.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+        raise GatewayError(
+            f"the kernel sent a message larger than {format_bytes(MAX_MESSAGE_BYTES)}, so ipybox closed the "
+            "connection: print less in one call, or write to a file"
+        )
+    return None
 
 
 async def disconnect(websocket: aiohttp.ClientWebSocketResponse, timeout: float) -> bool:

@@ -111,7 +111,7 @@ class RemoteKernel:
             raise GatewayError(f"the kernel did not start: {self._start_problem(exc)}") from exc
 
     async def connect(self, jupyter_session: str) -> aiohttp.ClientWebSocketResponse:
-        """Returns a WebSocket with the kernel's channels, for a new Jupyter session; `next_frame` reads it.
+        """Returns a WebSocket with the kernel's channels, for a new Jupyter session; `next_data` reads it.
 
         Raises:
             GatewayError, aiohttp.ClientError, OSError: If it can't be opened.

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ipybox.kernel_mgr.kernel_channels import MIN_FRAME_BYTES, PAUSE, acknowledge, next_frame
+from ipybox.kernel_mgr.kernel_channels import MIN_FRAME_BYTES, PAUSE, acknowledge, next_data
 from tests.servers import WAIT
 
 
@@ -72,6 +72,6 @@ async def test_pings_leave_most_of_the_time_to_other_tasks(
         await server.send_bytes(b"last" * MIN_FRAME_BYTES)
         begun = time.monotonic()
 
-        assert (await next_frame(client)).data == b"last" * MIN_FRAME_BYTES
+        assert await next_data(client) == b"last" * MIN_FRAME_BYTES
         assert time.monotonic() - begun >= 1000 * PAUSE
         assert (await server.receive()).type is aiohttp.WSMsgType.PONG

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_messages import encode_frame, models, request_for_kernel, shown_content
-from ipybox.kernel_mgr.kernel_channels import PAUSE, can_be_message, disconnect, next_frame
+from ipybox.kernel_mgr.kernel_channels import PAUSE, disconnect, next_data
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
@@ -214,8 +214,7 @@ class KernelRelay:
                 raise
 
     async def _send_outputs(self, kernel: aiohttp.ClientWebSocketResponse, client: web.WebSocketResponse) -> None:
-        while can_be_message(frame := await next_frame(kernel)):
-            data = frame.data
+        while (data := await next_data(kernel)) is not None:
             text = await asyncio.to_thread(self._shown, data) if len(data) > LARGE_BYTES else self._shown(data)
             await (asyncio.sleep(PAUSE) if text is None else client.send_str(text))
 
