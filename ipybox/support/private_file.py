@@ -40,14 +40,14 @@ def load_or_create_key(path: Path) -> bytes:
     """Returns the key in a file; creates the file, with mode 0600 and a new key, if it does not exist."""
     make_directory(path.parent)
     new = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with create_private(new, "wb") as file:
-        file.write(secrets.token_bytes(KEY_BYTES))
     try:
+        with create_private(new, "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
         os.link(new, path)  # atomic, and keeps the key of the process that was first
     except FileExistsError:
         pass
     finally:
-        new.unlink()
+        new.unlink(missing_ok=True)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         void = "this invalidates everything made with it, such as registered servers for seal.key"

@@ -1,13 +1,14 @@
 """Files that only the same user can read."""
 
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ipybox.support.private_file import create_private, replace_private
+from ipybox.support.private_file import create_private, load_or_create_key, replace_private
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +50,15 @@ def test_a_file_that_can_not_be_replaced_stays_and_nothing_is_left(tmp_path: Pat
 
     assert file.read_text() == "before"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_key_that_can_not_be_written_leaves_nothing(tmp_path: Path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            load_or_create_key(tmp_path / "key")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert os.listdir(tmp_path) == []
