@@ -164,7 +164,8 @@ class Registrations:
             record = modules.registration
             with suppress(UnansweredError):
                 record = await agreed(modules.server_name, record, ask)
-            lines.insert(0, f"{record.split}; {len(record.unasked)} run without asking")
+            unasked = len(record.unasked)
+            lines.insert(0, f"{record.split}; {unasked} {'runs' if unasked == 1 else 'run'} without asking")
         return "\n".join(lines)
 
     async def _configured(self, server_name: str, ask: Ask) -> ConfiguredServer:

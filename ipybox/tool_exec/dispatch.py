@@ -42,7 +42,7 @@ CONCURRENT_READS = 8
 #: Maximum bytes of the results of a batch, which stay in memory until its last call.
 MAX_RESULT_BYTES = 256 << 20
 
-OMITTED = "its answer is omitted, because those of the batch exceed {}: don't repeat the call if it writes"
+OMITTED = "its answer is omitted, because the batch's answers exceed {}: don't repeat the call if it writes"
 
 NOT_MADE = "the batch was cancelled before this call"
 

@@ -297,7 +297,9 @@ def test_a_person_agrees_once_to_the_tools_of_a_server(home: Home, workspace: Pa
         return [tool("register_mcp_server", server_name="scripted", server_params=params)]
 
     def runs(request: Request) -> list[Block]:
-        assert "2 of 3 tools only read, 1 of them reaches the internet; 1 run without asking" in request.results[0].text
+        assert (
+            "2 of 3 tools only read, 1 of them reaches the internet; 1 runs without asking" in request.results[0].text
+        )
         generated = CALL.replace("registered import scripted", "mcptools.scripted import CLIENT as scripted")
         return [tool("execute_ipython_cell", code=generated)]
 

@@ -93,7 +93,7 @@ async def test_one_answer_lets_reads_run_until_the_server_changes(
     user = User(chosen(THE_ONE))
     async with serving(workspace, user, era, sandbox=mode.sandbox) as client:
         told = await server.register(client)
-        assert told.startswith("2 of 3 tools only read, 1 of them reaches the internet; 1 run without asking\n")
+        assert told.startswith("2 of 3 tools only read, 1 of them reaches the internet; 1 runs without asking\n")
         [form] = user.forms
         assert form.message.startswith("MCP server scripted: let read-only tools run without asking?\n| ")
         assert form.requested_schema["properties"]["unasked"]["description"] == (
@@ -344,7 +344,7 @@ async def test_without_forms_only_earlier_agreement_counts(workspace: Path, serv
     async with serving(workspace, None) as client:
         assert "0 run without asking" in await server.register(client)
         Registration.read(record_file(workspace.resolve() / PLACE)).agree(["echo"])
-        assert "1 run without asking" in await server.register(client)
+        assert "1 runs without asking" in await server.register(client)
         assert await run(client, calling("echo", text="a")) == "ran a"
         assert "call to scripted.pid was rejected: this client can't ask" in await run(client, calling("pid"))
 

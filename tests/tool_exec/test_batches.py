@@ -148,7 +148,7 @@ async def test_answers_take_bounded_memory(server: ToolServer, monkeypatch: pyte
 
     assert first.get("content") == [{"type": "text", "text": "x" * 6000}]
     assert second.get("error") == (
-        "scripted.echo was called, but its answer is omitted, because those of the batch exceed 9.8 KiB: don't repeat "
+        "scripted.echo was called, but its answer is omitted, because the batch's answers exceed 9.8 KiB: don't repeat "
         "the call if it writes"
     )
     assert third.get("content") == [{"type": "text", "text": "z"}]
