@@ -104,15 +104,16 @@ class Question:
         hints: list[str] = []
         if self.seconds is not None:
             end = (datetime.now() + timedelta(seconds=self.seconds)).astimezone()
-            hints.append(f"Expires at {end:%H:%M:%S %Z}, after {self.seconds:.0f} s")
+            hints.append(f"Expires at {end:%H:%M:%S %Z} ({self.seconds:.0f} s)")
         if self.calls > len(self.decisions):
             hints.append(f"{self.calls:,} calls to this tool in this cell so far")
         if self.policy.file is not None or self.policy.untrusted is not None:
             reasons = dict.fromkeys(decision.reason for decision in self.decisions)
             hints.append(f"Asked because of {printable(' and '.join(list(reasons)[:MANY]))}")
         if "tool" in self._extents:
-            kept = "until ipybox stops" if self.policy.file is None else f"in {printable(self.policy.file.name)}"
-            hints.append(f"'Always' answers are remembered {kept}")
+            file = self.policy.file
+            kept = "lasts until ipybox stops" if file is None else f"is saved in {printable(file.name)}"
+            hints.append(f"'Always' {kept}")
         return hints
 
 

@@ -126,7 +126,7 @@ def choices(form: ElicitRequestFormParams) -> list[str]:
 def hints(form: ElicitRequestFormParams) -> str:
     """The hints of a form without the one that says when it expires."""
     hints = form.requested_schema["properties"]["scope"]["description"]
-    expires = re.match(r"Expires at \d\d:\d\d:\d\d \S+, after 60 s(?:\. )?", hints)
+    expires = re.match(r"Expires at \d\d:\d\d:\d\d \S+ \(60 s\)(?:\. )?", hints)
     assert expires is not None
     return hints[expires.end() :]
 
@@ -146,7 +146,7 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
 
         assert {form.message for form in user.forms} == {'Code calls scripted.echo\n| text: "hello"'}
         assert [choices(form) for form in user.forms] == [list(CHOICES)] * 6
-        assert {hints(form) for form in user.forms} == {"'Always' answers are remembered until ipybox stops"}
+        assert {hints(form) for form in user.forms} == {"'Always' lasts until ipybox stops"}
 
         # Calls at once are one question, also if other calls came first.
         several = [SEVERAL, *CHOICES[1:]]
@@ -186,7 +186,7 @@ async def test_batch_is_one_form_for_what_the_rules_leave(workspace: Path, mode:
         said = await run(client, BATCH.format(["a", "drop", "free", "b"]))
         assert said == "a\ncall to scripted.echo was rejected: denied by policy:2\nfree\nb"
         assert user.forms[0].message == 'Code calls scripted.echo 2 times\n| to: "all"\n| #1 text: "a"\n| #2 text: "b"'
-        assert hints(user.forms[0]) == "'Always' answers are remembered until ipybox stops"
+        assert hints(user.forms[0]) == "'Always' lasts until ipybox stops"
 
         declined = "call to scripted.echo was rejected: the user declined it"
         assert await run(client, BATCH.format(["a", "free", "b"])) == f"{declined}\nfree\n{declined}"
@@ -270,7 +270,7 @@ async def test_loop_is_one_question_for_who_wants_it_so(workspace: Path, era: Er
         assert "rejected: the user declined it" in await run(client, LOOP)
 
         assert await run(client, LOOP) == "30"
-        assert hints(user.forms[-1]).startswith("2 calls to this tool in this cell so far. 'Always' answers")
+        assert hints(user.forms[-1]).startswith("2 calls to this tool in this cell so far. 'Always' lasts")
 
         assert await run(client, CALL) == "hello"
         assert await run(client, LOOP) == "30"
@@ -307,7 +307,7 @@ async def test_policy_file_decides_and_learns_and_code_in_the_sandbox_can_not_ch
         assert re.sub(r"\n    registration: \"[0-9a-f]{32}\"", "", learned) == POLICY + (
             '  - server: "scripted"  # remembered from an answer\n    tool: "echo"\n    effect: "allow"\n'
         )
-        kept = "'Always' answers are remembered in ipybox.yaml"
+        kept = "'Always' is saved in ipybox.yaml"
         assert hints(user.forms[0]) == f"Asked because of the default of ipybox.yaml. {kept}"
         assert await run(client, CALL.replace("hello", "more")) == "more"
         assert "denied by ipybox.yaml:2" in await run(client, CALL.replace("hello", "drop"))
