@@ -61,7 +61,7 @@ def _chosen(record: Registration, entered: list[str]) -> list[str]:
 def _first_form(
     server_name: str, record: Registration, launch: list[str], choices: list[str]
 ) -> ElicitRequestFormParams:
-    reading = f" {_shortened('Only read', record.offline)}" if record.offline else ""
+    reading = f" {_shortened('Stay offline', record.offline)}" if record.offline else ""
     claim = f"It says: {record.split}. ipybox can't check that.{reading}"
     field = {"type": "string", "title": "Run without asking", "enum": choices, "description": claim}
     return _form(server_name, "let read-only tools run without asking?", launch, FIELD, field)

@@ -322,7 +322,7 @@ def test_a_person_agrees_once_to_the_tools_of_a_server(home: Home, workspace: Pa
             home, workspace, *options(workspace, "--approve", "writes"), "Go", ANTHROPIC_BASE_URL=api.url
         ) as screen,
     ):
-        screen.until(*shown, "ipybox can't check that.", "Only read: echo", timeout=SESSION_TIMEOUT)
+        screen.until(*shown, "ipybox can't check that.", "Stay offline: echo", timeout=SESSION_TIMEOUT)
         screen.type(RIGHT)
         screen.until("❯ ◯ read-only tools that stay offline (1)", "◯ choose", "◯ none")
         screen.type(ENTER)

@@ -97,7 +97,8 @@ async def test_one_answer_lets_reads_run_until_the_server_changes(
         [form] = user.forms
         assert form.message.startswith("MCP server scripted: let read-only tools run without asking?\n| ")
         assert form.requested_schema["properties"]["unasked"]["description"] == (
-            "It says: 2 of 3 tools only read, 1 of them reaches the internet. ipybox can't check that. Only read: echo"
+            "It says: 2 of 3 tools only read, 1 of them reaches the internet. ipybox can't check that. "
+            "Stay offline: echo"
         )
 
         assert await run(client, calling("echo", text="a")) == "ran a"
