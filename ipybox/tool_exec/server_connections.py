@@ -30,6 +30,7 @@ from ipybox.support.errors import (
     MissingVariableError,
     ToolRunnerError,
 )
+from ipybox.support.tasks import Detached
 from ipybox.workspace.seal import ImportedSecrets
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ServerConnections:
         places: "WritablePlaces | None" = None,
     ):
         self._connect_timeout, self._read_variables, self._places = connect_timeout, read_variables, places
-        self._sessions: dict[str, _ServerConnection] = {}
+        self._connections: dict[str, _ServerConnection] = {}
         #: Whether calls are refused: from `aclose` until the owner resets it.
         self.closed = False
 
@@ -77,11 +78,11 @@ class ServerConnections:
             MissingVariableError: If a placeholder in the parameters has no value.
             ValueError: If the parameters are malformed.
         """
-        session = self._current(server_name, server_params)
+        connection = self._current(server_name, server_params)
         try:
-            return await session.call(tool_name, tool_args, definition)
+            return await connection.call(tool_name, tool_args, definition)
         except MCPSessionExpired:
-            session.expire()
+            connection.expire()
         return await self._current(server_name, server_params).call(tool_name, tool_args, definition)
 
     async def definition(self, call: "RunRequest") -> str | None:
@@ -90,11 +91,11 @@ class ServerConnections:
         Starts the server if needed. None if the server does not define the tool, or can't be asked.
         """
         for _ in range(2):  # again in a new session if the server has forgotten the current one
-            session = self._current(call["server_name"], call["server_params"])
+            connection = self._current(call["server_name"], call["server_params"])
             try:
-                return (await session.definitions()).get(call["tool_name"])
+                return (await connection.definitions()).get(call["tool_name"])
             except MCPSessionExpired:
-                session.expire()
+                connection.expire()
             except (IpyboxError, ValueError, OSError):
                 break  # the call itself reports it
         return None
@@ -103,13 +104,13 @@ class ServerConnections:
         if self.closed:
             raise MCPConnectionLost(f"MCP server {server_name!r}: the tool server was stopped")
         key = json.dumps(server_params, sort_keys=True)
-        session = self._sessions.get(server_name)
-        if session is None or session.key != key or session.ended:
-            session = _ServerConnection(
-                server_name, key, partial(self._connect, server_name, server_params), predecessor=session
+        connection = self._connections.get(server_name)
+        if connection is None or connection.key != key or connection.ended:
+            connection = _ServerConnection(
+                server_name, key, partial(self._connect, server_name, server_params), predecessor=connection
             )
-            self._sessions[server_name] = session
-        return session
+            self._connections[server_name] = connection
+        return connection
 
     async def _connect(self, server_name: str, server_params: dict[str, Any]) -> "MCPClient":
         # Not at startup, because the MCP SDK takes a second to import.
@@ -123,7 +124,7 @@ class ServerConnections:
 
     def status(self) -> list[str]:
         """Returns the names of the servers that are running, sorted."""
-        return sorted(name for name, session in self._sessions.items() if session.running)
+        return sorted(name for name, connection in self._connections.items() if connection.running)
 
     async def aclose(self) -> None:
         """Stops all servers and accepts no more calls."""
@@ -132,11 +133,11 @@ class ServerConnections:
 
     async def reset(self, reason: str = "the tool server was reset") -> None:
         """Stops all servers. Calls in flight fail with `MCPConnectionLost`, later ones start them again."""
-        sessions = dict(self._sessions)
-        await asyncio.gather(*map(_ServerConnection.stop, sessions.values(), repeat(reason)))
-        for name, session in sessions.items():
-            if self._sessions.get(name) is session:
-                del self._sessions[name]
+        connections = dict(self._connections)
+        await asyncio.gather(*map(_ServerConnection.stop, connections.values(), repeat(reason)))
+        for name, connection in connections.items():
+            if self._connections.get(name) is connection:
+                del self._connections[name]
 
 
 class _ServerConnection:
@@ -160,10 +161,8 @@ class _ServerConnection:
         self._client: MCPClient | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._reason = "it was stopped"
-        # A separate task, because the start belongs to no call and outlives a cancelled one.
-        self._start = asyncio.create_task(self._run_start(connect), name=f"ipybox-mcp-start-{name}")
-        # Every waiting call raises a failure. If all were cancelled, this keeps asyncio from logging it.
-        self._start.add_done_callback(lambda task: task.cancelled() or task.exception())
+        # The start belongs to no call and outlives a cancelled one. Every call that waits for it raises its failure.
+        self._start = Detached(self._run_start(connect))
         #: The hashes of the tools' definitions when they were listed last, if ever, and when they have to be again.
         self.listed: Mapping[str, str | None] | None = None
         self._outdated = 0.0
@@ -178,7 +177,7 @@ class _ServerConnection:
         """Whether the connection is no longer usable: it failed, broke, expired or is being stopped."""
         if self._stopping is not None or self._expired:
             return True
-        return self._start.done() and (self._client is None or self._client.closed)
+        return self._start.task.done() and (self._client is None or self._client.closed)
 
     async def call(self, tool_name: str, tool_args: dict[str, Any], definition: str | None) -> "ToolResult":
         """Waits for the start and calls a tool, unless it has another definition than a given one."""
@@ -210,12 +209,11 @@ class _ServerConnection:
             return self.listed
 
     async def _started(self) -> "MCPClient":
-        if not self._start.done():
-            # Unlike awaiting the task, this does not cancel it if the call is cancelled.
-            await asyncio.wait({self._start})
-        if self._start.cancelled():
+        if not self._start.task.done():
+            await self._start.ended()
+        if self._start.task.cancelled():
             raise MCPConnectionLost(self._reason)
-        return self._start.result()
+        return self._start.task.result()
 
     def expire(self) -> None:
         """Stops the server after the last call in flight."""
@@ -238,8 +236,8 @@ class _ServerConnection:
         return client
 
     async def _close(self, reason: str) -> None:
-        self._start.cancel()
-        await asyncio.wait({self._start})
+        self._start.task.cancel()
+        await self._start.ended()
         if self._predecessor is not None:
             await self._predecessor.stop(reason)
             self._predecessor = None
