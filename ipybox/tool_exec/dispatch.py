@@ -193,12 +193,12 @@ class Batch:
         self._left = iter(range(len(self._calls)))
         self._decisions: Sequence[ApprovalDecision | None] = ()
         self._replies = [b""] * len(self._calls)
-        self._done = self._bytes = self._ended = 0
+        self._done = self._bytes = self._epoch = 0
 
     async def run(self) -> list[bytes]:
         """Decides on the calls, makes the accepted ones, and returns the encoded replies in the order of the calls."""
         caller = self._caller
-        self._ended = caller.approvals.ended
+        self._epoch = caller.approvals.epoch
         caller.recorder.waiting(self._waiting)
         try:
             self._decisions = await caller.approvals.decide_many(self._calls, caller)
@@ -221,7 +221,7 @@ class Batch:
 
     async def _work(self) -> None:
         # Code can make calls in a thread, which no interrupt ends.
-        while self._caller.approvals.ended == self._ended and (index := next(self._left, None)) is not None:
+        while self._caller.approvals.epoch == self._epoch and (index := next(self._left, None)) is not None:
             call, decided = self._calls[index], self._decisions[index]
             self._waiting.count -= 1
             self._caller.batches[self._id] = f"{self._name}: {self._done:,} of {len(self._calls):,} calls are done"

@@ -49,10 +49,9 @@ class FunctionTools:
     def __init__(self, functions: Iterable[Callable[..., Any]]):
         self.tools = [FunctionTool(function) for function in functions]
         self._by_name = {tool.name: tool for tool in self.tools}
-        names = [tool.name for tool in self.tools]
-        twice = [name for name in self._by_name if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"tools: more than one function is called {twice[0]}(): give each its own name")
+        for tool in self.tools:
+            if self._by_name[tool.name] is not tool:
+                raise ValueError(f"tools: more than one function is called {tool.name}(): give each its own name")
         self._threads = BoundedSemaphore(MAX_THREADS)
 
     async def call(self, tool_name: str, tool_args: dict[str, Any]) -> RunReply:

@@ -59,7 +59,7 @@ class Approvals:
         self._timeout = timeout
         self._approver: ApprovalCallback | None = None
         #: Changes when a cell ends or is interrupted, so that what was decided on before starts no further call.
-        self.ended = 0
+        self.epoch = 0
         #: The undecided requests by id; a background task delivers each.
         self._pending: dict[str, ApprovalRequest] = {}
         self._tasks = TaskSet()
@@ -77,23 +77,23 @@ class Approvals:
             yield
         finally:
             self._approver = None
-            self.ended += 1
+            self.epoch += 1
             if self._asked:
                 await self._cancel(_CELL_ENDED)
 
     def end_batches(self) -> None:
         """Ends batches that have not made all calls; single calls, such as those of cleanup code, go on."""
-        self.ended += 1
+        self.epoch += 1
 
     async def decide(
         self, call: RunRequest, kind: RequestKind = "tool", caller: "ToolCaller | None" = None
     ) -> ApprovalDecision:
         """Returns the decision on a call; a `NoDecision` if none was made. Creates a request only if needed."""
-        approver, ended = self._approver, self.ended
+        approver, epoch = self._approver, self.epoch
         if approver is None:
             return _NO_CELL
         pinned, definition = await _current(call, caller) if self._uses_hints else (None, None)
-        if self.ended != ended:
+        if self.epoch != epoch:
             return _CELL_ENDED
         decided = None if self._policy is None else self._by_rule(self._policy, call, pinned)
         if decided is None:
@@ -108,7 +108,7 @@ class Approvals:
 
         Creates at most one request, for all calls that no rule decides on.
         """
-        approver, ended = self._approver, self.ended
+        approver, epoch = self._approver, self.epoch
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
         pinned, definition = await _current(calls[0], caller) if self._uses_hints and calls else (None, None)
@@ -116,7 +116,7 @@ class Approvals:
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
             decisions = await asyncio.to_thread(lambda: [self._by_rule(policy, call, pinned) for call in calls])
-        if self.ended != ended:
+        if self.epoch != epoch:
             return [_CELL_ENDED] * len(calls)
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         answer: ApprovalDecision | None = None

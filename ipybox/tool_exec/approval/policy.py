@@ -216,12 +216,12 @@ class ApprovalPolicy:
         }
         self._put(len(self._rules) if rule is None else self._rules.index(rule), written)
 
-    def _put(self, place: int, written: Mapping[str, Any]) -> None:
+    def _put(self, index: int, written: Mapping[str, Any]) -> None:
         try:
-            text = _insert(self._text, self._rules, place, written)
+            text = _insert(self._text, self._rules, index, written)
             default, rules = parse(PolicyDocument(text, self._source), self._workspace)
             expected = [rule.written for rule in self._rules]
-            expected.insert(place, written)
+            expected.insert(index, written)
             if (default, [rule.written for rule in rules]) != (self._default, expected):
                 raise PolicyError(f"can't add a rule to {self._source} because of its formatting")
             self._text, self._rules = text, rules
@@ -272,8 +272,8 @@ def _read(path: Path) -> str:
         raise PolicyError(f"the policy {path} is not UTF-8") from exc
 
 
-def _insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mapping[str, Any]) -> str:
-    """Returns a policy's text with a rule inserted before the one at index `place`, and otherwise unchanged."""
+def _insert(text: str, rules: Sequence[ApprovalRule], index: int, written: Mapping[str, Any]) -> str:
+    """Returns a policy's text with a rule inserted before the one at `index`, and otherwise unchanged."""
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = text[rules[0].start : text.index("-", rules[0].start)] if rules else "  "
     keys = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in written.items()]
@@ -283,7 +283,7 @@ def _insert(text: str, rules: Sequence[ApprovalRule], place: int, written: Mappi
         start = len(text)
         lines.insert(0, "rules:")
     else:
-        start = rules[-1].end if place == len(rules) else _above_comments(text, rules[place].start)
+        start = rules[-1].end if index == len(rules) else _above_comments(text, rules[index].start)
     before = text[:start]
     if before and not before.endswith("\n"):
         before += newline
