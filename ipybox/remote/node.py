@@ -200,7 +200,8 @@ class _Node:
             stream.accept()
             self._tasks.start(tunnel(stream, sock))
 
-    def _find_workspace(self, start: protocol.Start) -> Path:
+    def _open_workspace(self, start: protocol.Start) -> Path:
+        """Returns the application's workspace if this node shares it, or else creates one of its own."""
         workspace = Path(start.workspace)
         with suppress(OSError):
             if (workspace / STATE_DIR / start.proof).is_file():
@@ -211,7 +212,7 @@ class _Node:
 
     async def _start(self, exchange: Exchange) -> None:
         start, _ = await exchange.receive(protocol.Start)
-        workspace = await asyncio.to_thread(self._find_workspace, start)
+        workspace = await asyncio.to_thread(self._open_workspace, start)
         gateway = self._gateway = KernelGateway(
             port=None, working_dir=workspace, setup=start.setup, on_tool_connection=self._accept_tool_connection
         )

@@ -14,7 +14,7 @@ from typing import TypeVar
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
 from ipybox.remote.wire.protocol import Exchange, InvalidMessageError, Message
-from ipybox.remote.wire.stream import Stream, StreamClosedError, tunnel
+from ipybox.remote.wire.stream import StreamClosedError, tunnel
 from ipybox.support.acceptor import AcceptedSocket
 from ipybox.support.errors import GatewayError
 from ipybox.support.printable import printable
@@ -169,13 +169,7 @@ class NodeLink:
                 self._tool_connections.release()
                 continue
             self._on_tool_connection(ours)
-            self._tasks.start(self._serve_tools(stream, theirs))
-
-    async def _serve_tools(self, stream: Stream, sock: socket.socket) -> None:
-        try:
-            await tunnel(stream, sock)
-        finally:
-            self._tool_connections.release()
+            self._tasks.start(tunnel(stream, theirs)).add_done_callback(lambda _: self._tool_connections.release())
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
