@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from ipybox.guest.packages import packages_dir
 from ipybox.guest.protocol import IMPORTING
 from ipybox.guest.template import MAX_BYTES
+from ipybox.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -178,11 +179,11 @@ class Spare:
     uses it; until then, the gateway does not list it.
     """
 
-    def __init__(self, make: Callable[[], Awaitable[Any]], discard: Callable[[Any], Awaitable[object]]):
+    def __init__(self, make: Callable[[], Awaitable[Any]], discard: Callable[[Any], Coroutine[Any, Any, None]]):
         self._make = make
         self._discard = discard
         self._making: asyncio.Task[Any] | None = None
-        self._discarding: set[asyncio.Task[object]] = set()
+        self._discarding = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
 
     def start_later(self) -> None:
@@ -197,9 +198,7 @@ class Spare:
         kernel = None if making is None else await making
         if kernel is None or kernel.is_current:
             return kernel
-        task = asyncio.ensure_future(self._discard(kernel))
-        self._discarding.add(task)
-        task.add_done_callback(self._discarding.discard)
+        self._discarding.start(self._discard(kernel))
         return None
 
     def start(self) -> None:
