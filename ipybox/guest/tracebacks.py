@@ -35,11 +35,6 @@ MAX_TEXT = 1 << 23
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-def name_of(error: BaseException) -> str:
-    """Returns the name of an exception's class."""
-    return str(type(error).__name__)
-
-
 def text_of(error: BaseException) -> str:
     """Returns the text of an exception, or Python's own note that getting it failed."""
     try:
@@ -64,16 +59,17 @@ def user_traceback(error: BaseException) -> list[str]:
     try:
         return "".join(format_exception(None, error, traceback)).splitlines()
     except BaseException:
-        return [f"{name_of(error)}: {text_of(error)}"]
+        return [f"{type(error).__name__}: {text_of(error)}"]
 
 
 def error_content(error: BaseException) -> dict[str, Any]:
     """Returns a reply's content for an error that IPython has not shown."""
+    name = str(type(error).__name__)  # which a metaclass may define
     # Where an interrupt hits outside of the code says nothing about the code.
-    lines = [name_of(error)] if isinstance(error, KeyboardInterrupt) else user_traceback(error)
+    lines = [name] if isinstance(error, KeyboardInterrupt) else user_traceback(error)
     return {
         "status": "error",
-        "ename": name_of(error),
+        "ename": name,
         "evalue": bounded(text_of(error)),
         "traceback": list(map(bounded, lines)),
     }
