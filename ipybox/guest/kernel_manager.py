@@ -32,6 +32,7 @@ from ipybox.guest.last_output import LastOutput, Remains
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
 from ipybox.guest.provisioner import KernelProvisioner
 from ipybox.guest.template_client import ForkedProcess, KernelTemplate, Spare
+from ipybox.support.tasks import until_one_ends
 
 logger = logging.getLogger(__name__)
 
@@ -253,16 +254,9 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
     async def _unless_dead(self, work: Awaitable[object]) -> bool:
         """Awaits work that needs the kernel; returns False as soon as its process has ended."""
         provisioner: KernelProvisioner = cast(Any, self.kernel_manager).provisioner
-        ended, working = asyncio.ensure_future(provisioner.ended()), asyncio.ensure_future(work)
-        try:
-            await asyncio.wait([ended, working], return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                return False
-            working.result()
-            return True
-        finally:
-            ended.cancel()
-            working.cancel()
+        ended = asyncio.ensure_future(provisioner.ended())
+        await until_one_ends(work, ended)
+        return ended.cancelled()
 
 
 class GuestMultiKernelManager(SeedingMappingKernelManager):
