@@ -27,18 +27,11 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from ipybox.guest import descendants
 from ipybox.guest.import_placeholders import missing
+from ipybox.guest.interrupts import POKE, interrupts_end
 from ipybox.guest.landlock import isolate_process
 from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.packages import STDOUT, import_from, keep_bytecode_out_of_git, let_children_import, packages_dir
-from ipybox.guest.process import (
-    POKE,
-    close_input,
-    die_with_parent,
-    do_nothing,
-    end_child,
-    interrupts_end,
-    limit_process,
-)
+from ipybox.guest.process import close_input, die_with_parent, do_nothing, end_child, limit_process
 from ipybox.guest.protocol import (
     DIRECTORY_VARIABLE,
     ENVIRONMENT,

@@ -1,29 +1,20 @@
-"""Process setup of the gateway, the template and kernels, and interrupts of cells (SIGINT).
+"""Process setup of the gateway, the template and kernels.
 
 The application recognizes kernels by their command lines (`ipybox.kernel_mgr.limits.kernel_processes`), and the gateway
 recognizes kernels' children by the id in their environments (`ipybox.guest.descendants`). /proc shows both from memory
 that is set up when a program starts, so the template reserves space for a longer command line, and for an id.
-
-Python runs signal handlers between its own instructions. A signal that arrives just before a system call does not end
-that call, so a cell would keep sleeping. Therefore the gateway interrupts the main thread's calls a few more times
-(`ipybox.guest.provisioner`). In a finalizer or a weak reference's callback, Python only prints a KeyboardInterrupt, so
-`KernelClient` sends another one.
-https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers
 """
 
-import asyncio
 import ctypes
-import inspect
 import os
 import re
 import resource
 import signal
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ipybox.guest.confine import prctl
 
@@ -44,13 +35,6 @@ SPARE_THREADS = 1024
 
 #: Fields of /proc/self/stat, counted after the program name, with the start and end of arguments and environment.
 ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
-
-#: A signal that is ignored by default and that nothing else sends. Its handler does nothing, and Python resumes the
-#: system calls that it interrupts.
-POKE = signal.SIGURG
-
-#: Code flags of coroutines, including generator-based ones such as `asyncio.sleep(0)`.
-COROUTINES = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def close_input() -> None:
@@ -168,42 +152,6 @@ def _place(fields: slice) -> tuple[int, int]:
     """Returns the start and end addresses."""
     start, end = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[fields]
     return int(start), int(end)
-
-
-@contextmanager
-def interrupts_end(cell: asyncio.Future[Any]) -> Generator[None]:
-    """Makes an interrupt end a cell, and the task that keeps it waiting.
-
-    In a cell that awaits, waiting code is cancelled, as with `asyncio.run`. Running code gets a KeyboardInterrupt right
-    away; ipykernel would cancel it at its next `await`, which may never come.
-    https://github.com/ipython/ipykernel/issues/1239
-    """
-    loop, current_task = cell.get_loop(), asyncio.current_task  # code may replace it
-
-    def interrupt(_signal: int, frame: FrameType | None) -> None:
-        running = current_task(loop)
-        # Never interrupt asyncio itself: that could leave a task neither done nor scheduled.
-        raises = running is not None and in_coroutine(frame)
-        if not raises or running is not cell:
-            cell.cancel()
-            loop.call_soon_threadsafe(do_nothing)  # wakes the loop, which runs in this thread
-        if raises:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def in_coroutine(frame: FrameType | None) -> bool:
-    """Returns whether a frame runs a task's code, rather than asyncio itself."""
-    while frame is not None:
-        if frame.f_code.co_flags & COROUTINES:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def do_nothing(*_: object) -> None:

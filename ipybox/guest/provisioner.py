@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ipybox.guest import descendants
+from ipybox.guest.interrupts import POKE
 from ipybox.guest.last_output import LastOutput
-from ipybox.guest.process import POKE
 from ipybox.guest.protocol import ExitStatus
 from ipybox.guest.template import KernelRequest
 from ipybox.guest.template_client import ForkedProcess
@@ -91,7 +91,7 @@ class KernelProvisioner(LocalProvisioner):
         return 0 if self.process is None else self.process.returncode
 
     async def send_signal(self, signum: int) -> None:
-        """Sends a signal to the kernel's group, and pokes the kernel after an interrupt (`ipybox.guest.process`)."""
+        """Sends a signal to the kernel's group, and pokes the kernel after an interrupt (`ipybox.guest.interrupts`)."""
         await super().send_signal(signum)
         for seconds in POKES if signum == signal.SIGINT else ():
             asyncio.get_running_loop().call_later(seconds, self._poke)
