@@ -57,7 +57,7 @@ TRUSTED = {
     "remote/application/gateway": "the directory that the application pushes",
     "remote/application/link": "a line of at most 1 KiB, after at most 64 KiB",
     "remote/application/process:EngineProcess.spawn": KERNEL,
-    "remote/application/process:SlurmJob.states": "Slurm",
+    "remote/application/slurm:SlurmJob.states": "Slurm",
     "remote/application/settings:_read": "the user's file, outside of the workspace",
     "remote/node:NodeFiles._put": "on the node: the application, which owns it",
     "remote/node:serve": GUEST,

@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 
 from ipybox.kernel_mgr.limits.resource_limits import ResourceLimits
-from ipybox.remote.application.process import (
-    FIRST_INTERVAL,
-    LAST_INTERVAL,
-    EngineProcess,
-    SlurmJob,
-    WaitingJobs,
-    queued_job,
-)
+from ipybox.remote.application.process import EngineProcess
 from ipybox.remote.application.settings import Engine
+from ipybox.remote.application.slurm import FIRST_INTERVAL, LAST_INTERVAL, SlurmJob, WaitingJobs, queued_job
 
 GIB, NO_LIMITS = ResourceLimits(memory=1 << 30), ResourceLimits()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ipybox.remote.application.process import WaitingJobs
+from ipybox.remote.application.slurm import WaitingJobs
 from ipybox.support.state import config_dir
 from ipybox.workspace.writable import WritablePlaces
 
