@@ -39,8 +39,9 @@ def main(arguments: list[str]) -> int:
     DATA.mkdir(exist_ok=True)
     (DATA / "coveragerc").write_text(RUN.format(data=DATA / "data", source=ROOT / "ipybox"))
     names = {"DATA": str(DATA), "ROOT": str(ROOT), "__name__": "ipybox_coverage"}
-    start = f"exec(compile(open({str(ROOT / 'tests/measure/start.py')!r}).read(), 'start.py', 'exec'), {names!r})"
-    PTH.write_text(f"import sys; {start}\n")
+    text = str(ROOT / "tests/measure/start.py")
+    start = f"exec(compile(pathlib.Path({text!r}).read_text(), 'start.py', 'exec'), {names!r})"
+    PTH.write_text(f"import pathlib; {start}\n")
     try:
         tested = subprocess.run([sys.executable, "-m", "pytest", *(it for it in arguments if it != "--keep")], cwd=ROOT)
     finally:

@@ -1,9 +1,10 @@
 """Starts coverage in a process that the tests have started, however little of the environment the process gets.
 
 A `.pth` file runs this text when Python starts, with `DATA`, the directory of the data files, and `ROOT`, the
-repository. Six things are other than in an ordinary run, and nothing of it is in the product:
+repository. Seven things are other than in an ordinary run, and nothing of it is in the product:
 
-- A kernel saves its data after each request, because it ends with SIGKILL.
+- A kernel saves its data after each request, because it ends with SIGKILL. SIGTERM ends it as it would otherwise.
+- What asks for approvals of shell commands is traced, which Python does not do with audit hooks by itself.
 - A process saves its data before it becomes another program.
 - The sandbox may write the data directory.
 - The guards, which run without site-packages, run with them.
@@ -11,6 +12,7 @@ repository. Six things are other than in an ordinary run, and nothing of it is i
 - A child that code has forked ends with SIGTERM at once, without saving its data.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -70,6 +72,7 @@ class Changes:
 
 def save_after_requests(measured: Any) -> Callable[[ModuleType], None]:
     """Returns what has a kernel save its data after each request."""
+    from coverage.exceptions import CoverageException
 
     def change(kernelbase: Any) -> None:
         kernel = kernelbase.Kernel
@@ -79,7 +82,9 @@ def save_after_requests(measured: Any) -> Callable[[ModuleType], None]:
             try:
                 await dispatch(self, *args, **kwargs)
             finally:
-                measured.save()
+                # Code may have used up all descriptors.
+                with contextlib.suppress(CoverageException):
+                    measured.save()
 
         kernel.dispatch_shell = dispatch_and_save
 
@@ -113,17 +118,19 @@ def measure_guards() -> None:
     cast(Any, subprocess.Popen).__init__ = init_with_site
 
 
+def trace_audits(shell_commands: Any) -> None:
+    """Has Python trace an audit hook. https://docs.python.org/3/library/sys.html#sys.addaudithook"""
+    shell_commands.CommandGate.audit.__cantrace__ = True
+
+
 def save_before_exec(measured: Any) -> None:
     """Has this process save its data before another program takes its place."""
 
-    def saving(execute: Callable[..., None]) -> Callable[..., None]:
-        def save_and_execute(*args: Any) -> None:
+    def audit(event: str, _: object) -> None:
+        if event == "os.exec":
             measured.save()
-            execute(*args)
 
-        return save_and_execute
-
-    os.execv, os.execve = cast(Any, saving(os.execv)), cast(Any, saving(os.execve))
+    sys.addaudithook(audit)
 
 
 def end_with_sigterm(measured: Any) -> None:
@@ -146,7 +153,11 @@ others = any(each.startswith(OTHERS) or each.endswith("/bin/pip") for each in pr
 unmeasured = others or "IPYBOX_UNMEASURED" in os.environ or not os.access(DATA, os.W_OK)
 saved = None if unmeasured else start()
 if saved is not None:
-    changes = {"ipykernel.kernelbase": save_after_requests(saved), "ipybox.sandbox.launch": open_data_directory}
+    changes = {
+        "ipykernel.kernelbase": save_after_requests(saved),
+        "ipybox.sandbox.launch": open_data_directory,
+        "ipybox.guest.shell_commands": trace_audits,
+    }
     sys.meta_path.insert(0, cast(Any, Changes(changes)))
     save_before_exec(saved)
     if program[:1] != ["-I"] and not any(each.startswith("ipybox.guest") for each in program):
@@ -155,4 +166,6 @@ if saved is not None:
         write_files()
     # coverage's handler raises where the data can't be written, and a worker of a pool would go on after that.
     handler = signal.getsignal(signal.SIGTERM)
+    if "ipybox.guest.kernel" in program:
+        end_with_sigterm(handler)
     os.register_at_fork(after_in_child=lambda: end_with_sigterm(handler))
