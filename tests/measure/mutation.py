@@ -32,6 +32,18 @@ def _without(file: str, *slow: str) -> list[str]:
 #: Modules below ipybox/, and their tests.
 TARGETS: dict[str, list[str]] = {
     "workspace/seal": ["tests/workspace/test_seal.py"],
+    "tool_exec/approval/approvals": [
+        "tests/tool_exec/test_approvals.py",
+        "tests/tool_exec/test_approval_request.py",
+        *_without("tests/tool_exec/test_batches.py", "ten_thousand_calls_are_made_in_order"),
+    ],
+    "tool_exec/dispatch": [
+        *_without("tests/tool_exec/test_batches.py", "ten_thousand_calls_are_made_in_order"),
+        "tests/tool_exec/test_function_calls.py",
+        *_without("tests/tool_exec/test_server.py", "a_call_with_values_without_end_is_refused"),
+    ],
+    "mcp_server/question": ["tests/mcp_server/test_shown_call.py", "tests/mcp_server/test_approver.py"],
+    "support/printable": ["tests/support/test_printable.py", "tests/mcp_server/test_shown_call.py"],
     "tool_exec/approval/policy": [*POLICY, "tests/workspace/trust"],
     "tool_exec/approval/rules": POLICY,
     "tool_exec/approval/conditions": POLICY,
