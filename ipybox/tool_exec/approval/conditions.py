@@ -9,6 +9,8 @@ import hashlib
 import json
 import math
 import operator
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +29,11 @@ MAX_SEARCHED = 1_000_000
 #: Up to this number, all integers are exact in JavaScript. https://tc39.es/ecma262/#sec-number.max_safe_integer
 MAX_EXACT = 2**53 - 1
 
+#: Maximum directories that a path may be relative to.
+MAX_BASES = 20
+#: What separates a directory from the rest of an argument.
+_PARTS = re.compile("[=,:]")
+
 #: The step into each element of a list.
 EACH: Final = "[]"
 
@@ -42,7 +49,7 @@ class ToolCall:
     server: str
     tool: str
     arguments: Mapping[str, Any]
-    #: The directories that a path may be relative to: the workspace and the server's working directory.
+    #: The workspace and the server's working directory, if known.
     directories: Sequence[Path]
     #: The tool as its registration pinned it, if known.
     pinned: PinnedTool | None = None
@@ -59,8 +66,23 @@ class ToolCall:
     def readings(self, path: str) -> PathCandidates | None:
         """Returns the paths that a text may mean; cached, because there can be many rules."""
         if path not in self._readings:
-            self._readings[path] = read(path, self.directories)
+            self._readings[path] = read(path, self._bases)
         return self._readings[path]
+
+    @cached_property
+    def _bases(self) -> Sequence[Path]:
+        """What a path may be relative to: for many servers, a directory in their arguments or variables.
+
+        Empty if unknown.
+        """
+        args, env = map((self.params or {}).get, ("args", "env"))
+        words = [str(each) for each in cast("list[object]", args)] if isinstance(args, list) else []
+        if not self.directories or "$" in "".join(words):
+            return []
+        words += [str(each) for each in cast("dict[str, object]", env).values()] if isinstance(env, dict) else []
+        named = {self.directories[-1] / part for word in words for part in (word, *_PARTS.split(word))}
+        found = [*self.directories, *sorted(filter(os.path.isdir, named))]
+        return found if len(found) <= MAX_BASES else []
 
     @cached_property
     def registration(self) -> str:

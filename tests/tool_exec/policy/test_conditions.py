@@ -1,5 +1,6 @@
 """Tests which tool calls the conditions and names of a rule match."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,33 @@ def test_relative_path_counts_from_where_the_server_was_started_too(workspace: P
     assert effect(str(workspace)) == "allow"
     assert effect(str(tmp_path)) == "ask"
     assert effect("${SOMEWHERE}") == "ask"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"args": ["-y", "fs", "{}"]},
+        {"args": ["--root={}"]},
+        {"args": ["-v", "{}:/projects:ro"]},
+        {"args": ["../other"]},
+        {"env": {"VAULT": "{}"}},
+        {"args": ["${SOMEWHERE}"]},
+        {"args": ["{}", *map(str, [*Path("/").glob("*"), *Path("/usr").glob("*"), *Path("/dev").glob("*")])]},
+    ],
+)
+def test_relative_path_counts_from_directories_that_the_server_was_started_with_too(
+    params: dict[str, Any], workspace: Path
+):
+    other = workspace.parent / "other"
+    other.mkdir(exist_ok=True)
+    filled: Any = json.loads(json.dumps({"command": "x", "cwd": str(workspace), **params}).replace("{}", str(other)))
+    args = f"path: {{path: '{other}/secrets/**'}}"
+    policy = ApprovalPolicy(f"default: allow\nrules:\n- {rule('deny', args)}\n", workspace)
+    assert policy.decide("fs", "read", {"path": "secrets/x"}, filled).effect == "deny"
+    assert policy.decide("fs", "read", {"path": str(workspace / "x")}, filled).effect == "allow"
+    allowing = ApprovalPolicy(f"rules:\n- {rule('allow', 'path: {path: data/**}')}\n", workspace)
+    assert allowing.decide("fs", "read", {"path": "data/x"}, filled).effect == "ask"
+    assert allowing.decide("fs", "read", {"path": str(workspace / "data/x")}, filled).effect == "allow"
 
 
 def test_link_in_the_place_of_an_allowed_directory_leads_nowhere(workspace: Path):
