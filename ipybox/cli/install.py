@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from ipybox.cli.command import command
+from ipybox.cli.option import workspace_option
 from ipybox.cli.option_table import command_options
 from ipybox.cli.output import say, say_table, tell
 from ipybox.cli.parsing import Failure
@@ -73,12 +74,11 @@ CLIENTS = {
     "claude-desktop": Client(UNTRIED, follows_project=False),
 }
 
-_MORE = """Runs the client's own command, or prints what to add to which file. Without CLIENT, it lists the clients.
+_MORE = "Runs the client's own command, or prints what to add to which file. Without CLIENT, it lists the clients."
+_WORKSPACE = workspace_option(default="each project; the current directory if the client can't tell the project")
 
-Each project is its own workspace, unless you name one or the client doesn't say which project is open."""
 
-
-@command("install", _MORE, options=command_options("install"))
+@command("install", _MORE, options=[_WORKSPACE, *command_options("install")])
 @click.argument("client", required=False, type=click.Choice(list(CLIENTS)), metavar="[CLIENT]")
 @click.option("--dry-run", is_flag=True, help="only show the client's command")
 def install(workspace: Path, given: dict[str, Any], *, client: str | None, dry_run: bool) -> int:

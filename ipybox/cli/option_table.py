@@ -24,7 +24,7 @@ _LEVEL = choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", metavar="LEVEL"
 #: The options by group and the commands that accept them by default.
 _TABLE: dict[tuple[str, str], list[Option]] = {
     ("Workspace", "serve docker"): [
-        workspace_option(commands=f"{_ALL} install"),
+        workspace_option(commands=_ALL),
         _server(
             "allowed_dir",
             "add tools that copy files between this directory and the workspace; repeatable",
