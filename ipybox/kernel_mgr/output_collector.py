@@ -30,7 +30,7 @@ MAX_OUTPUT_BYTES = 256 << 20
 #: Bytes counted for a display in addition to its message.
 DISPLAY_BYTES = 512
 
-#: Bytes counted for each change between stdout and stderr, because each starts another text.
+#: Bytes counted for each change between stdout and stderr, because each starts another text, and for each traceback.
 CHANGE_BYTES = 128
 
 #: Maximum bytes and number of buffered messages; the oldest ones are dropped. Output has at least 26 bytes.
@@ -101,7 +101,7 @@ class OutputCollector:
                 else:
                     self._clear()
             case "error":
-                if self._has_room(message, len(message.raw_content)):
+                if self._has_room(message, len(message.raw_content) + CHANGE_BYTES):
                     self._tracebacks.append(f"{traceback_of(message.content)}\n")
             case _:
                 pass
@@ -116,8 +116,8 @@ class OutputCollector:
         """Adds the tracebacks that the `execute_reply` does not contain, then its pages."""
         if reply.content.get("status", "ok") != "ok":
             del self._tracebacks[-1:]
-        for traceback in self._tracebacks:
-            self._add_stream("stderr", traceback)
+        if self._tracebacks:  # at once, because there can be a million
+            self._add_stream("stderr", "".join(self._tracebacks))
         self._tracebacks.clear()
         payloads = reply.content.get("payload")
         if payloads and (pages := _pages(payloads)):

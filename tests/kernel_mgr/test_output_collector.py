@@ -470,3 +470,12 @@ def test_only_the_first_forms_of_a_display_are_kept():
     (kept,) = outputs.outputs()
     assert isinstance(kept, Display)
     assert [*kept.data] == [f"a/{number}" for number in range(100)]
+
+
+def test_many_tracebacks_are_counted_and_shown_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outputs_module, "MAX_OUTPUT_BYTES", 15_000)
+    outputs = collected(*[message("error", traceback=["ab"])] * 200)
+    outputs.end(message("execute_reply"))
+
+    (shown,) = outputs.arrived
+    assert text_of(shown) == "ab\n" * 100
