@@ -1,5 +1,6 @@
 """`ipybox notebook`: writes a session of the audit log as a Jupyter notebook."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,8 +19,6 @@ from ipybox.support.safe_directory import open_directory
 @click.option("--output", metavar="FILE", help="file to create, or - for stdout (default: SESSION.ipynb)")
 def notebook(workspace: Path, session: str | None, output: str | None) -> int:
     """Writes the notebook of a session into a new file, or lists the sessions; returns the exit status."""
-    import nbformat
-
     try:
         with open_logs(workspace) as files:
             sessions = LoggedSessions(files)
@@ -33,7 +32,8 @@ def notebook(workspace: Path, session: str | None, output: str | None) -> int:
         raise Failure(f"no audit log in {workspace}: choose the session's workspace with --workspace") from exc
     except (OSError, ValueError) as exc:
         raise Failure(str(exc)) from exc
-    data = f"{nbformat.writes(document)}\n".encode()  # pyright: ignore[reportUnknownMemberType]
+    # nbformat copies all of it several times, and writes lists of lines, which the format doesn't require.
+    data = f"{json.dumps(document, indent=1, ensure_ascii=False)}\n".encode()
     if output == "-":
         sys.stdout.buffer.write(data)
         return 0

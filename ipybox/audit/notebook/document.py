@@ -20,6 +20,10 @@ from ipybox.support.printable import printable
 #: Maximum nesting of a JSON value; some notebook readers can't process more.
 MAX_DEPTH = 64
 
+#: The nesting down to which objects are nodes, whose keys are also attributes. A node takes 400 bytes: JSON of outputs
+#: and arguments, which is below, can contain a million objects.
+NODE_DEPTH = 6
+
 #: The key of ipybox's metadata.
 NAMESPACE = "ipybox"
 
@@ -51,7 +55,7 @@ def notebook(
         },
         "cells": [_cell(number, entry) for number, entry in enumerate(shown, 1)],
     }
-    return cast(nbformat.NotebookNode, nbformat.from_dict(_json(document)))  # pyright: ignore[reportUnknownMemberType]
+    return _json(document)
 
 
 def code_span(text: str) -> str:
@@ -112,7 +116,8 @@ def _json(value: object, depth: int = 0) -> Any:
             return f"[... more than {MAX_DEPTH} levels ...]"
         case dict():
             items = cast(dict[str, object], value)
-            return {_json(name): _json(item, depth + 1) for name, item in items.items()}
+            copied = {_json(name): _json(item, depth + 1) for name, item in items.items()}
+            return nbformat.NotebookNode(copied) if depth <= NODE_DEPTH else copied
         case list():
             return [_json(item, depth + 1) for item in cast(list[object], value)]
         case _:

@@ -77,3 +77,10 @@ def test_untrusted_text_in_markdown_is_shown_as_it_is():
     assert code_span("`<b>`![x](y)\n# h\u202e") == r"`'<b>'![x](y)\u000a# h\u202e`"
     (cell,) = notebook([Note("x")])["cells"]
     assert cell["source"] == "x"
+
+
+def test_only_the_objects_of_the_format_are_nodes():
+    cell = notebook([ExecutedCell(1, "", outputs=(Display({"application/json": [{}]}),))]).cells[0]
+
+    assert type(cell.outputs[0].data) is nbformat.NotebookNode
+    assert type(cell.outputs[0].data["application/json"][0]) is dict
