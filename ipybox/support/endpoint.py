@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,16 @@ Dial = Callable[[], socket.socket]
 MAX_ANSWER_BYTES = 1 << 20
 
 
+class _FinalAnswers(ResponseHandler):
+    """Closes a connection on which an answer announces another one: a hostile gateway could send them without end."""
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        if data[0].code < HTTPStatus.OK and data[0].code != HTTPStatus.SWITCHING_PROTOCOLS:
+            self.close()
+        else:
+            super().feed_data(data, size)
+
+
 class SocketConnector(aiohttp.BaseConnector):
     """Creates aiohttp's connections from connected sockets that `dial` returns."""
 
@@ -35,7 +46,7 @@ class SocketConnector(aiohttp.BaseConnector):
         self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
         loop = self._loop
-        _, protocol = await loop.create_connection(partial(ResponseHandler, loop), sock=self._dial())
+        _, protocol = await loop.create_connection(partial(_FinalAnswers, loop), sock=self._dial())
         return protocol
 
     # Nothing can be closed after its event loop. aiohttp would print tracebacks; the executor reports it.
