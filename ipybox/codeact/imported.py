@@ -8,6 +8,8 @@ from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, 
 from dataclasses import dataclass
 from importlib import import_module, invalidate_caches
 from pathlib import Path
+from signal import ITIMER_REAL, SIGALRM, setitimer, signal
+from threading import current_thread, main_thread
 from traceback import walk_tb
 from types import ModuleType
 from typing import TextIO, TypeVar
@@ -19,6 +21,9 @@ T = TypeVar("T")
 
 #: Maximum characters of an exception's text.
 _LONGEST_REASON = 300
+
+#: Time limit for each piece of code, in seconds: `ipybox check` waits for all of them together.
+_TIMEOUT = 20.0
 
 #: The name of a module body's frame.
 _MODULE = "<module>"
@@ -85,15 +90,35 @@ def import_module_at(root: Path, module: str, path: str) -> ModuleType:
 
 
 def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
-    """Runs workspace code; raises a BrokenError if that raises anything except KeyboardInterrupt."""
+    """Runs workspace code; raises a BrokenError if that takes too long, or raises anything but KeyboardInterrupt."""
     try:
-        return action()
+        with _limited():
+            return action()
     except KeyboardInterrupt:
         raise
     except BaseException as exc:  # including SystemExit, and subclasses of BaseException in the code
         place, line = _place(root, exc) or (path, 1)
         reason = one_line(f"{type(exc).__name__}: {_text(exc)}")[:_LONGEST_REASON]
         raise BrokenError(Problem(place, line, f"{what} {path} failed: {reason}", "fix this line")) from exc
+
+
+@contextmanager
+def _limited() -> Generator[None]:
+    """Raises a TimeoutError in code of the main thread that runs too long: it says where."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"it takes longer than {_TIMEOUT:g} s")
+
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal(SIGALRM, late)
+    setitimer(ITIMER_REAL, _TIMEOUT)
+    try:
+        yield
+    finally:
+        setitimer(ITIMER_REAL, 0)
+        signal(SIGALRM, before)
 
 
 def forget() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipybox.codeact import check
+from ipybox.codeact import check, imported
 from ipybox.codeact.checker import SHOWN, inspect
 from ipybox.codeact.imported import Problem
 from ipybox.mcp_apigen.package.files import render_package
@@ -193,3 +193,13 @@ def test_an_interrupt_ends_the_check(good: Path):
 
     with pytest.raises(KeyboardInterrupt):
         check(workspace=good)
+
+
+def test_an_import_that_never_ends_is_a_fault(good: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(imported, "_TIMEOUT", 0.2)
+    append(good / IMPL_FILE, "\nwhile True:\n    pass\n")
+
+    (problem,) = problems(good)
+
+    assert (good / problem.path) == good / IMPL_FILE
+    assert problem.message.endswith("failed: TimeoutError: it takes longer than 0.2 s")
