@@ -237,7 +237,7 @@ class _ServerConnection:
 
     async def _close(self, reason: str) -> None:
         self._start.task.cancel()
-        await self._start.ended()
+        await asyncio.wait([self._start.task])
         if self._predecessor is not None:
             await self._predecessor.stop(reason)
             self._predecessor = None
