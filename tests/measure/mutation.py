@@ -31,7 +31,11 @@ def _without(file: str, *slow: str) -> list[str]:
 
 #: Modules below ipybox/, and their tests.
 TARGETS: dict[str, list[str]] = {
-    "workspace/seal": ["tests/workspace/test_seal.py"],
+    "workspace/seal": [
+        "tests/workspace/test_seal.py",
+        "tests/workspace/test_pinned_tools.py",
+        "tests/workspace/test_imported_secrets.py",
+    ],
     "tool_exec/approval/approvals": [
         "tests/tool_exec/test_approvals.py",
         "tests/tool_exec/test_approval_request.py",

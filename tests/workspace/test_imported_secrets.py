@@ -42,6 +42,16 @@ def test_another_workspace_does_not_get_them(tmp_path: Path):
     assert ImportedSecrets(tmp_path / "c").of("acme", PARAMS) is None
 
 
+def test_they_are_found_wherever_ipybox_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    workspace = tmp_path / "a:b"  # a colon separates the parts of a seal, too
+    workspace.mkdir()
+    monkeypatch.chdir(tmp_path)
+    ImportedSecrets(workspace).store("acme", PARAMS, VALUES)
+
+    monkeypatch.chdir(workspace)
+    assert ImportedSecrets(workspace).of("acme", PARAMS) == VALUES
+
+
 def test_only_their_owner_can_read_them_and_a_new_registration_removes_earlier_ones(tmp_path: Path):
     imported, later = ImportedSecrets(tmp_path), {**PARAMS, "args": ["x"]}
     for params in (PARAMS, later):
