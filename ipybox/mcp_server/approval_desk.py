@@ -108,7 +108,7 @@ class ApprovalDesk:
         self._reschedule(self._deadlines)
         try:
             # Both at once, because a terminal that does not read blocks the first one.
-            await until_one_ends(self._show_changes(changed, writer), _silence(reader))
+            await until_one_ends(self._show_changes(changed, writer), silence(reader, SILENCE))
         finally:
             self._watchers.remove(changed)
             if not self._watchers:
@@ -152,10 +152,10 @@ class ApprovalDesk:
             changed.set()
 
 
-async def _silence(reader: asyncio.StreamReader) -> None:
-    """Returns when a terminal has gone, or has sent nothing for a while."""
+async def silence(reader: asyncio.StreamReader, seconds: float | None) -> None:
+    """Returns when a command has gone, or has sent nothing for some seconds. What it sends is dropped."""
     with suppress(OSError, TimeoutError):
-        while await asyncio.wait_for(reader.read(1024), SILENCE):
+        while await asyncio.wait_for(reader.read(1024), seconds):
             pass
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ipybox.mcp_server.approval_desk import ApprovalDesk, send
+from ipybox.mcp_server.approval_desk import ApprovalDesk, send, silence
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.acceptor import RETRY_INTERVAL
 from ipybox.support.errors import IpyboxError
@@ -149,7 +149,7 @@ class AttachSocket:
             raise ValueError(f"no session named {name!r} is running; running sessions: {', '.join(running) or 'none'}")
         async with self._sessions.use(name) as executor, executor.attach(name) as relay:
             await send(writer, instructions=relay.instructions())
-            await until_one_ends(reader.read(), relay.ended.wait())
+            await until_one_ends(silence(reader, None), relay.ended.wait())
             if relay.ended.is_set():
                 await send(writer, ended=relay.end_reason)
 

@@ -1,17 +1,18 @@
 """Private sockets, in directories whose paths are too long for the address of a socket."""
 
 import asyncio
+import errno
 import os
-import resource
 import socket
-from contextlib import ExitStack
+import tracemalloc
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from ipybox.mcp_server import attach_socket
+from ipybox.mcp_server.approval_desk import ApprovalDesk
 from ipybox.mcp_server.attach_socket import (
     AttachSocket,
     answers,
@@ -69,26 +70,61 @@ def test_a_socket_that_does_not_listen_yet_is_not_taken_for_that_of_a_killed_ser
         assert running_servers(tmp_path) == {1: path}
 
 
-async def test_a_server_without_free_descriptors_answers_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    failed, nothing = asyncio.Event(), cast(Any, SimpleNamespace(running={}))
+class Sessions:
+    """One session, which can always be joined."""
 
-    def warning(*_: object) -> None:
-        failed.set()
+    running = ("default",)
+    end_reason = ""
 
-    monkeypatch.setattr(attach_socket.logger, "warning", warning)
-    server = AttachSocket(tmp_path, nothing, nothing)
-    server.start()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    asking = answers(socket_path(tmp_path, os.getpid()), WAIT, {"session": "x"})
-    answer = asyncio.ensure_future(anext(asking))
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def use(self, _: str) -> AsyncGenerator["Sessions"]:
+        yield self
+
+    attach = use
+
+    def instructions(self) -> str:
+        return "joined"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Path]:
+    """The path of a socket."""
+    attach = AttachSocket(tmp_path, cast(Any, Sessions()), ApprovalDesk(tmp_path))
+    attach.start()
+    yield running_servers(tmp_path)[os.getpid()]
+    await attach.aclose()
+
+
+async def test_what_a_command_sends_after_its_request_is_dropped(server: Path):
+    reader, writer = await asyncio.open_unix_connection(sock=connect_private(server))
+    writer.write(b'{"session": "default"}\n')
+    assert b"joined" in await reader.readline()
+    tracemalloc.start()
     try:
-        await asyncio.sleep(0)  # the command has connected
-        os.close(lowest := os.dup(0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
-        async with asyncio.timeout(WAIT):
-            await failed.wait()
+        for _ in range(64):
+            writer.write(bytes(1 << 20))
+            await writer.drain()
+        assert tracemalloc.get_traced_memory()[0] < 16 << 20
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert "no session named 'x' is running" in (await answer)["error"]
-    await asking.aclose()
-    await server.aclose()
+        tracemalloc.stop()
+        writer.close()
+
+
+async def test_the_socket_outlives_a_lack_of_descriptors(server: Path, monkeypatch: pytest.MonkeyPatch):
+    loop, fails = asyncio.get_running_loop(), iter([OSError(errno.EMFILE, "")])
+    accept, accepted = loop.sock_accept, asyncio.Event()
+
+    async def accept_after_a_failure(listener: socket.socket) -> Any:
+        for failure in fails:
+            raise failure
+        accepted.set()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", accept_after_a_failure)
+    async with asyncio.timeout(WAIT):
+        for _ in range(2):
+            assert [each async for each in answers(server, WAIT, {"approvals": "list"})] == []
+        await accepted.wait()
