@@ -56,8 +56,7 @@ class ShownCall:
     def __init__(self, calls: Sequence[ToolCall], kind: RequestKind, redactor: Redactor):
         self._redactor = redactor
         call = calls[0]
-        #: The tool's parameters, if known: it may ignore others, whatever they are called.
-        self._parameters = call.pinned and call.pinned.parameters
+        self._knows = call.lists
         arguments, self._rows = _split([each.arguments for each in calls])
         # Unknown ones are in the middle, because the ends are always shown.
         known = [name for name in arguments if self._knows(name)]
@@ -124,9 +123,6 @@ class ShownCall:
     def _row(self, number: int, equals: str = ": ") -> str:
         row = [f"{self._name(name)}{equals}{_dumped(value)}" for name, value in self._rows[number].items()]
         return self._text(f"#{number + 1:,} {', '.join(row)}".rstrip())
-
-    def _knows(self, name: str) -> bool:
-        return self._parameters is None or name in self._parameters
 
     def _name(self, name: str, *inner: str | int) -> str:
         """Returns the name of an argument, or of a part of it."""

@@ -275,6 +275,23 @@ async def test_a_form_marks_arguments_that_the_server_does_not_list(workspace: P
     assert [form.message.splitlines()[1:] for form in user.forms] == [['| text: "a"', "| dry_run (unknown): true"]] * 2
 
 
+async def test_an_argument_that_the_server_does_not_list_meets_no_rule_for_certain(workspace: Path, server: Server):
+    schema: Any = {"type": "object", "properties": {"text": {}}}
+    server.file.write_text(json.dumps([{"name": "echo", "inputSchema": schema}]))
+    many = (
+        "from mcptools.scripted import CLIENT; print(*CLIENT.run_many('echo', [{'text': 'secret', 'path': 'a'}] * 2))"
+    )
+    for rules, expected in (
+        ("default: allow\nrules:\n- {effect: deny, args: {path: secret}}", "denied by policy:3, as it's unclear"),
+        ("rules:\n- {effect: allow, args: {path: a}}", "the user declined it"),
+    ):
+        user = User(DECLINE, DECLINE)
+        async with serving(workspace, user, approve=lambda: ApprovalPolicy(rules, workspace)) as client:  # noqa: B023
+            await server.register(client)
+            for code in (calling("echo", text="secret", path="a"), many):
+                assert expected in await run(client, code)
+
+
 async def test_a_pattern_covers_only_tools_that_fit_into_the_form(workspace: Path, server: Server):
     user = User(chosen("choose"), named("*"))
     server.lists(**{f"tool_{each}": READS for each in range(1000)}, **{f"get_{each}": FETCHES for each in range(1000)})

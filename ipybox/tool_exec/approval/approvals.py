@@ -92,7 +92,7 @@ class Approvals:
         approver, epoch = self._approver, self.epoch
         if approver is None:
             return _NO_CELL
-        pinned, definition = await _current(call, caller) if self._uses_hints else (None, None)
+        pinned, definition = (None, None) if self._policy is None else await self._current(call, caller)
         if self.epoch != epoch:
             return _CELL_ENDED
         decided = None if self._policy is None else self._by_rule(self._policy, call, pinned)
@@ -111,7 +111,7 @@ class Approvals:
         approver, epoch = self._approver, self.epoch
         if approver is None or not knows_batches(approver):
             return [None] * len(calls)
-        pinned, definition = await _current(calls[0], caller) if self._uses_hints and calls else (None, None)
+        pinned, definition = await self._current(calls[0], caller) if calls else (None, None)
         # In a thread, because rules can take milliseconds for each call.
         decisions: list[ApprovalDecision | None] = [None] * len(calls)
         if (policy := self._policy) is not None:
@@ -121,13 +121,26 @@ class Approvals:
         asked = [call for call, decision in zip(calls, decisions, strict=True) if decision is None]
         answer: ApprovalDecision | None = None
         if asked:
-            pinned = pinned or caller.pinned(calls[0])
             answer = await self._request(partial(ask, approver), asked, "tool", pinned)
             answer = replace(answer, definition=definition)
         # The tool may change before a call's turn.
         unsure = [self._uses_hints and decision is not None and decision.accepted for decision in decisions]
         found = [answer if decision is None else decision for decision in decisions]
         return [None if again else decision for decision, again in zip(found, unsure, strict=True)]
+
+    async def _current(self, call: RunRequest, caller: "ToolCaller | None") -> "tuple[PinnedTool | None, str | None]":
+        """Returns a call's tool as it was registered, without a person's decision if its definition has changed since.
+
+        With it, returns a hash of that definition, if there is such a decision.
+        """
+        pinned = caller and caller.pinned(call)
+        if not (self._uses_hints and caller and caller.connections and pinned and pinned.unasked is not None):
+            return pinned, None
+        definition = await caller.connections.definition(call)
+        if definition == pinned.digest:
+            return pinned, definition
+        logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
+        return pinned._replace(unasked=None), definition
 
     @staticmethod
     def _by_rule(policy: "ApprovalPolicy", call: RunRequest, pinned: "PinnedTool | None") -> ApprovalDecision | None:
@@ -188,18 +201,3 @@ class Approvals:
         """Ends all requests with this decision."""
         for request in self._pending.values():
             request.settle("cancelled", decision)
-
-
-async def _current(call: RunRequest, caller: "ToolCaller | None") -> "tuple[PinnedTool | None, str | None]":
-    """Returns a call's tool as it was registered, without a person's decision if its definition has changed since.
-
-    With it, returns a hash of that definition, if there is such a decision.
-    """
-    pinned = caller and caller.pinned(call)
-    if not (caller and caller.connections and pinned and pinned.unasked is not None):
-        return pinned, None
-    definition = await caller.connections.definition(call)
-    if definition == pinned.digest:
-        return pinned, definition
-    logger.warning("%s.%s has changed since its registration", call["server_name"], call["tool_name"])
-    return pinned._replace(unasked=None), definition

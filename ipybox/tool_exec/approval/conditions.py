@@ -2,7 +2,8 @@
 
 True   the condition holds
 False  it does not
-None   unknown: the argument is missing, of another type or too long, or tools may interpret it differently
+None   unknown: the argument is missing, not one of the tool's, of another type or too long, or tools may interpret it
+       differently
 """
 
 import hashlib
@@ -57,6 +58,10 @@ class ToolCall:
     params: Mapping[str, Any] | None = None
     _readings: dict[str, PathCandidates | None] = field(default_factory=dict[str, "PathCandidates | None"])
     _searched: int = 0
+
+    def lists(self, name: str) -> bool:
+        """Returns whether the tool may have this parameter: it may ignore an argument of another name."""
+        return self.pinned is None or self.pinned.parameters is None or name in self.pinned.parameters
 
     def affords(self, characters: int) -> bool:
         """Returns whether a condition may search this many characters; counts them."""
@@ -175,6 +180,8 @@ class Argument:
 
     def judge(self, call: ToolCall) -> list[bool | None]:
         """Returns one answer per value, and at least one."""
+        if not call.lists(self.steps[0]):
+            return [None]
         values = list(islice(_values(call.arguments, self.steps), MAX_ELEMENTS + 1))
         return [None] if len(values) > MAX_ELEMENTS else [self._judge(value, call) for value in values]
 
