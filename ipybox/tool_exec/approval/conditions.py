@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 from ipybox.tool_exec.approval.patterns import PathCandidates, PathGlob, Pattern, is_text, read
 from ipybox.workspace.registrations import PinnedTool
 
-#: Maximum elements of a list; conditions on longer lists are unknown.
+#: Maximum elements of a list and members of an object; conditions on larger ones are unknown.
 MAX_ELEMENTS = 100
 #: Maximum characters that all patterns together search in a call, with those of globs; beyond them, conditions are
 #: unknown. A pattern such as `\w{100}` takes two seconds for so many.
@@ -204,10 +204,16 @@ def _values(value: object, steps: Sequence[str]) -> Iterator[object]:
             yield MISSING
         for element in elements:
             yield from _values(element, further)
-    elif isinstance(value, dict) and step in (found := cast(dict[str, object], value)):
+    elif isinstance(value, dict) and _is_clear(step, found := cast(dict[str, object], value)):
         yield from _values(found[step], further)
     else:
         yield MISSING
+
+
+def _is_clear(name: str, members: Mapping[str, object]) -> bool:
+    """Returns whether an object has a member, and none that differs in case only, which servers in Go may prefer."""
+    alike = (each.casefold() == name.casefold() for each in members)
+    return name in members and len(members) <= MAX_ELEMENTS and sum(alike) == 1
 
 
 def _kind(value: object) -> str:

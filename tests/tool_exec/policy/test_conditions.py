@@ -70,6 +70,12 @@ CONDITIONS: list[tuple[str, dict[str, Any], bool | None]] = [
     ("'a[]': x", {"a": ["x"] * 100}, True),
     ("'a[]': x", {"a": ["x"] * 101}, None),
     ("'a[]': x", {"a": ["x"] * 1000}, None),
+    # Names that differ in case only, of which servers in Go take the last one
+    ("a: x", {"a": "x", "A": "y"}, None),
+    ("a: x", {"A": "y", "a": "z"}, None),
+    ("a.s: x", {"a": {"s": "x", "\u017f": "y"}}, None),
+    ("a: x", {"a": "x", **{f"b{number}": 1 for number in range(99)}}, True),
+    ("a: x", {"a": "x", **{f"b{number}": 1 for number in range(100)}}, None),
     # Two at once
     ("a: x, b: y", {"a": "x", "b": "y"}, True),
     ("a: x, b: y", {"a": "x", "b": "z"}, False),
