@@ -63,7 +63,7 @@ def trust(
     asked = files or [workspace / each for each in _KNOWN if not name and os.path.lexists(workspace / each)]
     reading = {each: record for each, record in servers.items() if record.offline and (name or record.undecided)}
     for each in (servers.keys() - reading) if name else ():
-        say(f"MCP server {ascii_name(each)}: nothing to trust, as it says: {servers[each].split}")
+        say(f"MCP server {ascii_name(each)}: nothing to trust; it says that {servers[each].split}")
     if not asked and not reading and not name:
         say(f"nothing to trust: {workspace} has neither {' nor '.join(_KNOWN)}")
     statuses = [_trust_file(store, each, profile, yes) for each in asked]
@@ -110,8 +110,8 @@ def _trust_server(name: str, record: Registration, yes: bool) -> int:
         return 0
     say(f"MCP server {ascii_name(name)} says: {record.split}")
     away = [each for each in record.reading if each not in unasked]
-    _say_lines([f"started as: {record.launch}", f"only read: {_names(unasked)}"])
-    _say_lines([f"also reach the internet, so calls still ask: {_names(away)}"] if away else [])
+    _say_lines([f"started as: {record.launch}", f"stay offline: {_names(unasked)}"])
+    _say_lines([f"reach the internet, so calls still ask: {_names(away)}"] if away else [])
     question = f"ipybox can't check this. Let the {len(unasked)} that stay offline run without asking?"
     if not yes and not agreed(question, "not trusted"):
         return 1

@@ -43,8 +43,8 @@ def test_a_person_sees_how_a_server_starts_and_which_tools_read(
     assert told.splitlines()[:4] == [
         "MCP server github says: 2 of 3 tools only read, 1 of them reaches the internet",
         "  started as: npx server\\u001b",
-        "  only read: search",
-        '  also reach the internet, so calls still ask: "fetch\\u001b"',
+        "  stay offline: search",
+        '  reach the internet, so calls still ask: "fetch\\u001b"',
     ]
     assert "add --yes" in told
     assert unasked(record) == []
@@ -96,7 +96,7 @@ def test_a_server_none_of_whose_tools_only_read_is_named(
     register(workspace)
     assert trust(workspace, Path("github")) == 0
     assert capsys.readouterr().out == (
-        "MCP server github: nothing to trust, as it says: 1 of 3 tools only read, 1 of them reaches the internet\n"
+        "MCP server github: nothing to trust; it says that 1 of 3 tools only read, 1 of them reaches the internet\n"
     )
 
 
