@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,9 +120,10 @@ async def test_one_request_is_about_the_calls_of_a_batch_that_no_rule_decides_on
 
 async def test_calls_of_a_batch_are_decided_on_one_by_one_if_the_approver_knows_no_batches(approver: Approver):
     approvals = Approvals(policy(RULES))
-    assert await approvals.decide_many([call("denied")]) == [None]  # no cell runs
+    known = caller(approvals, Server(TICKED, "now"))
+    assert await approvals.decide_many([call("denied")], known) == [None]  # no cell runs
     async with approvals.cell(approver.one):
-        assert await approvals.decide_many([call("denied"), call("a")]) == [None, None]
+        assert await approvals.decide_many([call("denied"), call("a")], known) == [None, None]
     assert approver.requests == []
 
 
@@ -145,14 +147,14 @@ async def test_a_hint_counts_while_the_tool_is_as_it_was_when_a_person_decided(
     async with approvals.cell(approver.several):
         decision = await approvals.decide(tried, "tool", known)
         batch = await approvals.decide_many([call("x")], known)
-    assert decision == (BY_HINT if allowed else ApprovalDecision(True, "approver"))
-    # In a batch, it is checked again when the call's turn comes.
-    assert batch == [None if allowed else ApprovalDecision(True, "approver")]
     pinned = server.pinned(tried)
+    definition = await server.definition(tried) if connected and pinned == TICKED else None
+    asked = ApprovalDecision(True, "approver", definition=definition)
+    assert decision == (replace(BY_HINT, definition=definition) if allowed else asked)
+    # In a batch, it is checked again when the call's turn comes.
+    assert batch == [None if allowed else asked]
     changed = connected and not allowed and pinned == TICKED
     assert caplog.messages == ["s.t has changed since its registration"] * (2 * changed)
-    asked = connected and pinned == TICKED
-    assert tried.get("definition", "not asked") == (await server.definition(tried) if asked else "not asked")
     assert [request.pinned for request in approver.requests] == [
         pinned._replace(unasked=None) if changed and pinned else pinned
     ] * (0 if allowed else 2)
