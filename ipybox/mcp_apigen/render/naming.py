@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 
 from ipybox.guest.tools.models import CheckedInput
@@ -64,16 +65,6 @@ def module_names(tool_names: Collection[str], known: Mapping[str, str]) -> list[
     return [*map(named.__getitem__, tool_names)]
 
 
-def field_names(wire_names: Iterable[str]) -> dict[str, str]:
-    """Returns attribute names for properties, by their wire names; usable names are kept."""
-    return _distinct_names(wire_names, _RESERVED_FIELDS, "field", "field")
-
-
-def member_names(values: Iterable[str]) -> dict[str, str]:
-    """Returns names for the members of an enum, by their values."""
-    return _distinct_names(values, _RESERVED_MEMBERS, "value", "empty")
-
-
 def _distinct_names(texts: Iterable[str], reserved: frozenset[str], fallback: str, blank: str) -> dict[str, str]:
     names = dict.fromkeys(texts, "")
     taken = dict.fromkeys(names, 1)  # a new name must not be another text
@@ -83,6 +74,12 @@ def _distinct_names(texts: Iterable[str], reserved: frozenset[str], fallback: st
             name = _identifier(text, fallback if text.strip() else blank)
             names[text] = _claim(name if _is_usable(name, reserved) else f"{name}_", taken, "_")
     return names
+
+
+#: Returns attribute names for properties, by their wire names; usable names are kept.
+field_names = partial(_distinct_names, reserved=_RESERVED_FIELDS, fallback="field", blank="field")
+#: Returns names for the members of an enum, by their values.
+member_names = partial(_distinct_names, reserved=_RESERVED_MEMBERS, fallback="value", blank="empty")
 
 
 def class_name(hint: str, taken: dict[str, int], prefix: str = "") -> str:
