@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 from ipybox.guest.streams import mark_output
 from ipybox.guest.tools.arguments import ArgumentError, as_json
-from ipybox.guest.tools.content import render, show_beside_structured
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tools.protocol import (
     DEFAULT_PORT,
@@ -23,6 +22,7 @@ from ipybox.guest.tools.protocol import (
     RunManyReply,
     RunReply,
 )
+from ipybox.guest.tools.results import checked, structured_in, value_in
 from ipybox.support.errors import ToolRunnerError
 from ipybox.support.sizes import format_bytes
 
@@ -99,11 +99,11 @@ class ToolRunner:
             ToolRunnerError: If JSON can't represent an argument, the call is rejected or gets no answer, or the tool
                 fails; the message says why.
         """
-        return _value(await self.reply(tool_name, tool_args), tool_name)
+        return value_in(await self.reply(tool_name, tool_args), tool_name)
 
     def run_sync(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any] | str | None:
         """Like `run`, but blocks the calling thread."""
-        return _value(self.reply_sync(tool_name, tool_args), tool_name)
+        return value_in(self.reply_sync(tool_name, tool_args), tool_name)
 
     def run_structured(self, tool_name: str, tool_args: dict[str, Any]) -> dict[str, Any]:
         """Runs a tool and returns its structured content, blocking. Raises what `run` raises."""
@@ -222,58 +222,3 @@ def _replies(reply: RunManyReply) -> list[RunReply]:
     if "replies" not in reply:
         raise ToolRunnerError(reply.get("error", "the tool server made none of the calls"))
     return reply["replies"]
-
-
-def checked(reply: Any, tool_name: str) -> Any:
-    """Returns a reply; raises a ToolRunnerError if it is an error."""
-    if "error" in reply:
-        beside = render(reply.get("content", []), tool_name, show=False)
-        raise failure("\n".join(filter(None, (reply["error"], beside))), reply.get("structured"))
-    return reply
-
-
-def _value(reply: RunReply, tool_name: str) -> dict[str, Any] | str | None:
-    if reply.get("structured") is not None:
-        return structured_in(reply, tool_name)
-    return render(reply.get("content", []), tool_name)
-
-
-def text_in(reply: RunReply, tool_name: str) -> str:
-    """Returns the text of a result."""
-    content = reply.get("content", [])
-    structured = reply.get("structured")
-    if structured is not None and not any(block.get("type") == "text" for block in content):
-        # Servers only "SHOULD" repeat it as text.
-        content = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}, *content]
-    return render(content, tool_name) or ""
-
-
-def structured_in(reply: RunReply, tool_name: str) -> dict[str, Any]:
-    """Returns the structured content of a result; raises a ToolRunnerError if there is none."""
-    content = reply.get("content", [])
-    structured = reply.get("structured")
-    if structured is None:
-        structured = _object_in_text(content)
-    if structured is None:
-        text = render(content, tool_name, show=False)
-        problem = "the tool has an output schema, but returned no structured content; its text"
-        raise failure(f"{problem}: {text}", text)
-    show_beside_structured(content, tool_name)
-    return structured
-
-
-def _object_in_text(content: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the object in a result's only text: servers repeat it there, and some send it only there."""
-    texts = [block.get("text") for block in content if block.get("type") == "text"]
-    try:
-        value: object = json.loads(str(texts[0])) if len(texts) == 1 else None
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def failure(message: str, data: Any) -> ToolRunnerError:
-    """Returns the error for a tool that has run, with what it returned."""
-    error = ToolRunnerError(message)
-    error.data = data
-    return error

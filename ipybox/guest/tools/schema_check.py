@@ -28,7 +28,6 @@ _SLOW = "rfc3987_syntax"
 _MAX_ERRORS = 10
 _MAX_MESSAGE = 300
 
-
 with missing(_SLOW):
     _jsonschema: Any = import_module("jsonschema")  # its types are partly unknown
 

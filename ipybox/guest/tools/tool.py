@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 from pydantic import ValidationError
 
 from ipybox.guest.tools.arguments import ArgumentError
-from ipybox.guest.tools.client import ToolRunnerError, checked, failure, structured_in, text_in
 from ipybox.guest.tools.models import Input, Output, wire
 from ipybox.guest.tools.protocol import RunReply
+from ipybox.guest.tools.results import checked, failure, structured_in, text_in
+from ipybox.support.errors import ToolRunnerError
 
 if TYPE_CHECKING:
     from ipybox.guest.tools.client import ToolRunner

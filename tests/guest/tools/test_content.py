@@ -294,7 +294,7 @@ print(json.dumps(value))
 async def test_structured_content_without_text_is_the_text_of_a_tool_without_output_schema(caller: CodeExecutor):
     result = {"content": [image(b"one")], "structuredContent": {"a": "ä"}}
     call = f"giving.reply_sync('give', {{'result': {result!r}}})"
-    shown = await caller.execute(f"from ipybox.guest.tools.client import text_in\nprint(text_in({call}, 'give'))")
+    shown = await caller.execute(f"from ipybox.guest.tools.results import text_in\nprint(text_in({call}, 'give'))")
 
     assert shown.text == '{"a": "ä"}'
     assert images(shown) == [b"one"]
