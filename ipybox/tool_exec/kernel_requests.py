@@ -124,8 +124,7 @@ class KernelRequests:
     async def _install(self, request: web.BaseRequest, caller: ToolCaller) -> web.Response:
         body = await read_json(request)
         if not is_install_request(body):
-            problem = f"not a package name of at most {MAX_PACKAGE_NAME} characters"
-            raise DeniedError(HTTPStatus.BAD_REQUEST, problem)
+            raise DeniedError(HTTPStatus.BAD_REQUEST, f"not a package name of at most {MAX_PACKAGE_NAME} characters")
         if (install := self._install_package) is None:
             raise DeniedError(HTTPStatus.NOT_FOUND, "installing packages from cells is not enabled")
         package_name, remove = body["package_name"], body.get("remove") is True

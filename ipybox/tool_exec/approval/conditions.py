@@ -144,7 +144,6 @@ def compares(operation: Callable[[Any, Any], bool], limit: float) -> Condition:
 
 def path_matches(globs: Sequence[PathGlob]) -> Condition:
     """Returns the condition that a path leads to a file that one of the globs matches."""
-
     length = sum(len(glob.text) for glob in globs)
 
     def judge(value: object, call: ToolCall) -> bool | None:

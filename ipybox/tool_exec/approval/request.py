@@ -30,7 +30,6 @@ APPLICATION = "application"
 #: The decider of calls without a decision, and of calls whose request expired.
 NOBODY, TIMEOUT = "nobody", "timeout"
 
-
 #: The calls of a batch, and the characters of each, in the text of a request.
 SHOWN_CALLS, SHOWN_CHARACTERS = 10, 200
 

@@ -61,7 +61,6 @@ class ApprovalChannel(Approvals):
         if self.open:
             await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=OTHER_CLIENT.encode())
             return
-
         self._websocket = websocket
         self._disconnected.clear()
         try:
