@@ -185,17 +185,14 @@ class SandboxPolicy:
     def _protects(self, form: list[str]) -> Denial | None:
         inside = self._inside(form)
         outside = len(form) - len(inside)
-        opened = ""
         for depth, name in enumerate(inside, 1):
-            place = "/" + "/".join(form[: outside + depth])
-            below = depth < len(inside)
-            if opened and name.lower() in OPENABLE[opened]:
-                return Denial(Reason.PROTECTED, f"{opened}/{name}", place, below)
-            opened = name if name in OPENABLE and tuple(inside[:depth]) in self._opened else ""
-            if opened:
+            closed = [part for part in inside[depth : depth + 1] if part.lower() in OPENABLE.get(name, ())]
+            if name in OPENABLE and tuple(inside[:depth]) in self._opened and not closed:
                 continue
             if is_protected(name) if name.lower() not in (".env", STATE_DIR) else depth == 1:
-                return Denial(Reason.PROTECTED, name, place, below)
+                depth += len(closed)  # an entry that opens `name` leaves this part closed
+                place = "/" + "/".join(form[: outside + depth])
+                return Denial(Reason.PROTECTED, "/".join([name, *closed]), place, depth < len(inside))
         return None
 
 

@@ -36,11 +36,14 @@ def test_a_hint_names_the_entry_its_source_and_the_remedy(policy: SandboxPolicy)
     ]
     (existing,) = explain_denials("/etc/hosts: Read-only file system", policy)
     assert existing.endswith(f"To allow it, add it to the current entries in filesystem.allowWrite of {A_FILE}.")
-    assert explain_denials("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy) == [
-        "The sandbox refused to write .git/hooks/x: .git is not writable because programs outside "
+    assert explain_denials("OSError: [Errno 30] Read-only file system: '.git/index'", policy) == [
+        "The sandbox refused to write .git/index: .git is not writable because programs outside "
         "the sandbox read or execute its contents. To allow it, add .git to the current entries in "
         f"filesystem.allowWrite of {A_FILE}."
     ]
+    (hook,) = explain_denials("OSError: [Errno 30] Read-only file system: '.git/hooks/x'", policy)
+    assert hook.startswith("The sandbox refused to write .git/hooks/x: .git/hooks is not writable because ")
+    assert hook.endswith(" No setting allows it.")
 
 
 @pytest.mark.parametrize(
