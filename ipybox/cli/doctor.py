@@ -143,7 +143,7 @@ def _client(workspace: Path, configured: set[str], name: str) -> Finding:
     if add := CLIENTS[name].add:
         finding = examine(Program(name, add.split()[0], remedy="install it again"))
     else:
-        finding = Finding(name, next((str(path) for path in files if path.exists()), None))
+        finding = Finding(name, next((str(path) for path in files if os.path.exists(path)), None))
     if finding.found is None or finding.problem is not None or not files:
         return finding
     if name in configured:

@@ -21,7 +21,7 @@ PACKAGE_DIR = Path(__file__).resolve().parents[1]
 def _python_directories() -> tuple[Path, ...]:
     directories = [Path(sys.prefix), Path(sys.base_prefix), PACKAGE_DIR]
     # A plugin's packages are in a separate environment, whose Python the next start trusts.
-    if (shared := data_dir() / "environments").is_dir():
+    if os.path.isdir(shared := data_dir() / "environments"):
         directories.append(shared)
     return tuple(directory.resolve() for directory in directories)
 

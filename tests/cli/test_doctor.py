@@ -13,6 +13,7 @@ from ipybox.cli.doctor import doctor, examine_modes
 from ipybox.docker import engine
 from ipybox.support import probe as probing
 from tests.cli.test_diagnosis import DAEMON, docker_program, fill, path_in
+from tests.cli.test_parsing import run
 from tests.sandbox.test_preflight import NEEDED, package, replace
 from tests.servers import WAIT
 
@@ -50,6 +51,13 @@ def test_the_plain_mode_needs_nothing_but_python(directory: Path, capsys: pytest
     assert "sandbox mode: can't work\n  srt is not on PATH: install it with `npm install -g " in output
     assert "docker mode: can't work\n  docker is not on PATH: install " in output
     assert "other problems:\n  uv is not on PATH: install it with `pip install uv`" in output
+
+
+def test_a_home_that_can_not_be_read_is_explained(tmp_path: Path):
+    done = run("doctor", cwd=tmp_path, HOME=f"/{'x' * 300}", XDG_STATE_HOME="")  # also root gets an error from it
+
+    assert done.returncode == 1
+    assert b"plain mode: can't work\n  ipybox can't keep its state in /x" in done.stdout
 
 
 @pytest.mark.sandbox
