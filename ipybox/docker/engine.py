@@ -17,10 +17,11 @@ DOCKER = Program("docker", "docker", remedy="install Docker Engine or Docker Des
 #: Seconds for the Docker daemon to answer.
 DAEMON_TIMEOUT = 1.5
 
-#: The arguments for `docker info`.
+#: The arguments for `docker info`. Docker 20 knows only the errors if it can't reach the daemon, and exits with 0.
 INFORMATION = [
     *("info", "--format"),
-    "[{{json .MemTotal}}, {{json .SecurityOptions}}, {{json .ServerErrors}}, {{json .ServerVersion}}]",
+    '{{if .ServerErrors}}[0, [], {{json .ServerErrors}}, ""]{{else}}'
+    "[{{json .MemTotal}}, {{json .SecurityOptions}}, null, {{json .ServerVersion}}]{{end}}",
 ]
 
 #: The script that builds the image, next to the package.
@@ -74,7 +75,7 @@ def examine_engine(image: str) -> tuple[list[Finding], Engine | None]:
         memory, security, errors, version = cast(list[Any], json.loads(info.output))
     except (ValueError, TypeError):
         return [Finding("docker", "", f"`docker info` printed unexpected output: {info.output[:200]!r}")], None
-    if errors:  # some clients exit with 0 even if they can't reach the daemon
+    if errors:
         return [_daemon_problem(str(errors[0]))], None
     findings = [Finding("docker daemon", version), _image_finding(image, inspected.failure)]
     names = {str(option).partition(",")[0].removeprefix("name=") for option in security or ()}
