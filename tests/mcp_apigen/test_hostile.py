@@ -183,14 +183,14 @@ HEAVY = {
 
 @pytest.mark.parametrize("schema", HEAVY.values(), ids=HEAVY.keys())
 def test_heavy_schema_costs_one_tool_at_most_its_types(schema: Any, load: Loader) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     heavy, light = load(
         [
             ToolSpec("heavy", "Heavy.", schema, schema),
             ToolSpec("light", "Light.", {"type": "object", "properties": {"a-b": {"type": "integer"}}}),
         ]
     )
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
     assert json.dumps(wire(heavy.Params(z=[1]))) == '{"z": [1]}'
     assert wire(light.Params(a_b=1)) == {"a-b": 1}
 

@@ -131,7 +131,9 @@ def hints(form: ElicitRequestFormParams) -> str:
     return hints[expires.end() :]
 
 
-async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace: Path, mode: Mode, era: Era):
+async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(
+    workspace: Path, mode: Mode, era: Era, monkeypatch: pytest.MonkeyPatch
+):
     decline, cancel = ElicitResult(action="decline"), ElicitResult(action="cancel")
     user = User(accept(), decline, cancel, accept("unheard of"), ElicitResult(action="accept", content={}), accept())
     other = CALL.replace("'echo', {'text': 'hello'}", "'count', {}")
@@ -148,7 +150,8 @@ async def test_user_is_asked_about_each_call_and_what_is_accepted_runs(workspace
         assert [choices(form) for form in user.forms] == [list(CHOICES)] * 6
         assert {hints(form) for form in user.forms} == {"'Always' lasts until ipybox stops"}
 
-        # Calls at once are one question, also if other calls came first.
+        # Calls at once are one question, also if other calls came first, and however busy the machine is.
+        monkeypatch.setattr(approver_module, "COLLECTING_TIME", 1)
         several = [SEVERAL, *CHOICES[1:]]
         user.answers += [accept(SEVERAL), decline, accept("only this call"), accept(TOOL), decline, accept(SERVER)]
         user.forms.clear()
@@ -354,13 +357,13 @@ async def test_time_of_a_cell_stands_still_while_its_user_is_asked(workspace: Pa
     user = Silent(*[accept()] * 2)
     async with client_of(workspace, user=user, era=era) as client:
         await run(client, "from registered import scripted")
-        call = asyncio.create_task(run(client, f"{CALL}\nwhile True: pass", timeout=1))
+        call = asyncio.create_task(run(client, f"{CALL}\nwhile True: pass", timeout=3))
         await shown.wait()
-        assert "exceeded 2 s" in await run(client, "while True: pass", timeout=2, session="clock")
+        assert "exceeded 4 s" in await run(client, "while True: pass", timeout=4, session="clock")
         answered.set()
         said = await call
         assert said.startswith("hello\n"), "the time was not over"
-        assert "the execution exceeded 1 s" in said, "it goes on"
+        assert "the execution exceeded 3 s" in said, "it goes on"
         assert await run(client, CALL) == "hello"
 
 
