@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, ToolRunnerError
+from ipybox.guest.tools.protocol import RunRequest
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http_client import Event
+from ipybox.tool_exec import server_connections
 from ipybox.tool_exec.server_connections import ServerConnections
 from tests.mcp_client.remote_server import NOTHING, Answer, Message, RemoteServer, remote_server, text_of
 from tests.servers import WAIT, scripted
@@ -311,6 +313,26 @@ async def test_a_call_that_two_sessions_do_not_know_is_an_error(remote: RemoteSe
         await connections.call("s", params, "echo", {"text": "hi"})
     assert remote.executed == ["hi"]
     assert remote.session == 2
+
+
+async def test_a_definition_is_that_of_a_new_session_if_the_server_has_forgotten_the_last_one(
+    remote: RemoteServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server_connections, "LISTED_FOR", 0)
+    remote.sessions = True
+    params = {"url": f"{remote.url}/mcp"}
+    call = RunRequest(server_name="s", server_params=params, seal=None, tool_name="echo", tool_args={})
+    async with asyncio.timeout(WAIT), aclosing(ServerConnections(WAIT)) as connections:
+        first = await connections.definition(call)
+        assert first is not None
+        remote.tools = [{**remote.tools[0], "description": "something else"}]
+        remote.session += 1  # as if it had been restarted
+        assert await connections.definition(call) not in (None, first)
+
+        remote.script = lambda message: Answer(404) if message["method"] == "tools/list" else None
+        assert await connections.definition(call) is None
+        remote.script = lambda _: Answer(500)
+        assert await connections.definition(call) is None
 
 
 async def test_a_reset_also_ends_calls_of_an_expired_session(remote: RemoteServer):

@@ -14,7 +14,7 @@ import pytest
 
 from ipybox.audit.recorder import SessionRecorder
 from ipybox.guest.tools.client import ToolRunner, ToolRunnerError, reset
-from ipybox.guest.tools.protocol import INSTALL_PATH, MAX_REQUEST_BYTES
+from ipybox.guest.tools.protocol import INSTALL_PATH, MAX_REQUEST_BYTES, SHELL_PATH
 from ipybox.support.endpoint import Endpoint
 from ipybox.support.tokens import find_token, token_file
 from ipybox.tool_exec import http_api, kernel_requests
@@ -243,6 +243,13 @@ async def test_packages_are_installed_only_where_that_is_offered(server: ToolSer
 
     assert response.status == 404
     assert reply["error"].endswith("installing packages from cells is not enabled")
+
+
+async def test_shell_commands_are_requested_only_where_approvals_of_them_are_enabled(server: ToolServer):
+    body = {"tool_name": "shell", "tool_args": {"cmd": "id"}, "output_mark": 0}
+    assert await ask(guest_face(server), "POST", SHELL_PATH, body) == (404, None)
+    status, reply = await ask(guest_face(server), "POST", SHELL_PATH, {**body, "tool_name": "echo"})
+    assert (status, reply) == (400, {"error": "not a shell command: see ipybox.guest.tools.protocol"})
 
 
 async def test_a_package_is_named_in_few_words(server: ToolServer, monkeypatch: pytest.MonkeyPatch):
