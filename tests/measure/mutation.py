@@ -46,7 +46,7 @@ TARGETS: dict[str, list[str]] = {
         "tests/tool_exec/test_function_calls.py",
         *_without("tests/tool_exec/test_server.py", "a_call_with_values_without_end_is_refused"),
     ],
-    "mcp_server/question": ["tests/mcp_server/test_shown_call.py", "tests/mcp_server/test_approver.py"],
+    "mcp_server/question": ["tests/mcp_server/test_shown_call.py"],
     "support/printable": ["tests/support/test_printable.py", "tests/mcp_server/test_shown_call.py"],
     "tool_exec/approval/policy": [*POLICY, "tests/workspace/trust"],
     "tool_exec/approval/rules": POLICY,
