@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import tracemalloc
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +54,11 @@ async def test_states_of_jobs_come_from_one_squeue(tmp_path: Path):
     job = SlurmJob([f"{tmp_path}/srun", "x"], NO_LIMITS, "/usr/bin:/bin", {"PATH": "/usr/bin:/bin"})
     assert await job.states(["17", "18", "19"]) == {"17": "PENDING (Resources)", "18": "RUNNING (None)"}
     assert (tmp_path / "squeue.calls").read_text() == "--jobs=17,18,19\n"
+    squeue.write_text("#!/bin/sh\ncat /dev/zero\n")
+    tracemalloc.start()
+    assert await job.states(["17"]) == {}
+    assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    tracemalloc.stop()
     squeue.write_text("#!/bin/sh\nexit 1\n")
     assert await job.states(["17"]) == {}
     squeue.unlink()

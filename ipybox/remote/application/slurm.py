@@ -25,8 +25,8 @@ QUEUED = re.compile(r"srun: job (\d{1,18}) queued")
 #: Timeout of squeue and scancel in seconds.
 ANSWER_TIMEOUT = 5.0
 
-#: Maximum bytes of squeue's output per job.
-MAX_ANSWER = 200
+#: Maximum bytes of their output: enough for 400 jobs.
+MAX_ANSWER = 1 << 16
 
 #: Bytes that the node and the gateway need in addition to the kernels' memory limit.
 NODE_MEMORY = 256 << 20
@@ -78,7 +78,7 @@ class SlurmJob:
         arguments = ("--noheader", f"--jobs={','.join(jobs)}", "--Format=JobID:20,State:20,Reason:100")
         answer = await self._run("squeue", *arguments)
         states: dict[str, str] = {}
-        for line in answer[: MAX_ANSWER * len(jobs)].decode(errors="replace").splitlines():
+        for line in answer.decode(errors="replace").splitlines():
             match printable(" ".join(line.split())).split(" "):  # squeue pads its columns with spaces
                 case [job, state, *reason] if job in jobs:
                     states[job] = f"{state} ({' '.join(reason)})" if reason else state
@@ -91,7 +91,7 @@ class SlurmJob:
         await self._run("scancel", f"--name={self.name}")
 
     async def _run(self, program: str, *arguments: str) -> bytes:
-        """Returns the output of a Slurm program; empty without `srun`, without the program, or after a timeout."""
+        """Returns the output of a Slurm program; empty without `srun` or it, after a timeout, or if too long."""
         if self._programs is None:
             return b""
         prefix, srun = self._programs
@@ -101,10 +101,17 @@ class SlurmJob:
         import anyio  # only for Slurm
 
         with anyio.move_on_after(ANSWER_TIMEOUT):
-            done = await anyio.run_process(
-                [found, *rest], stderr=subprocess.DEVNULL, env=self.env, cwd="/", check=False
-            )
-            return done.stdout
+            quiet = subprocess.DEVNULL
+            async with await anyio.open_process(
+                [found, *rest], stdin=quiet, stderr=quiet, env=self.env, cwd="/"
+            ) as process:
+                assert process.stdout is not None
+                answer = bytearray()
+                async for piece in process.stdout:
+                    answer += piece
+                    if len(answer) > MAX_ANSWER:
+                        return b""
+            return bytes(answer)
         return b""
 
 
