@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ipybox.audit.redaction import Redactor
 from ipybox.guest.tools.protocol import SHELL_MAGIC_TOOL
-from ipybox.support.printable import printable
+from ipybox.support.printable import printable, unmistakable
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.request import ApprovalRequest, RequestKind
 
@@ -130,7 +130,7 @@ class ShownCall:
         return shown if self._knows(name) else f"{shown} (unknown)"
 
     def _json(self, value: object, most: int) -> str:
-        return printable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
+        return unmistakable(_cut(self._redactor.known_tokens(_dumped(value)), 4 * most))
 
     @cached_property
     def _listing(self) -> str:
@@ -147,7 +147,7 @@ class ShownCall:
 
     def _barred(self, text: str) -> str:
         # Not as a list: each of millions of lines would take a hundred bytes.
-        text = printable(self._redactor.known_tokens(text), lines=True).removesuffix("\n")
+        text = unmistakable(self._redactor.known_tokens(text), lines=True).removesuffix("\n")
         return f"  {BAR}{text}".replace("\n", f"\n  {BAR}")
 
     @cached_property
@@ -180,11 +180,11 @@ class ShownCall:
         for path, (absent, few, _, others) in odd.items():
             text, usual = (self._redactor.known_tokens(each.get(path, "")) for each in (texts, usuals))
             shown = f"{self._name(*path)}={_cut(_from_difference(text, usual))}" if text else f"no {self._name(*path)}"
-            found.append((not self._knows(path[0]), absent, few, printable(shown + others)))
+            found.append((not self._knows(path[0]), absent, few, unmistakable(shown + others)))
         return [(count, text) for *_, count, text in sorted(found)]
 
     def _text(self, text: str) -> str:
-        return printable(self._redactor.known_tokens(text))
+        return unmistakable(self._redactor.known_tokens(text))
 
 
 def whole_call(request: ApprovalRequest, redactor: Redactor) -> str:

@@ -14,6 +14,13 @@ _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 _BACKTICKS = re.compile("`+")
+#: Cyrillic, Armenian and Greek letters next to Latin ones, which they imitate: those in one word are of one script.
+_SIMILAR = (
+    "[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bd\u03bf\u03c1\u0400-\u058f]"
+)
+_IMITATING = re.compile(f"(?<=[A-Za-z]){_SIMILAR}|{_SIMILAR}(?=[A-Za-z])")
+#: Longer texts, which take time, are not searched for them.
+_MAX_SEARCHED = 1 << 18
 
 #: Maximum escapes that are kept; a text can contain a million different characters.
 _MAX_KEPT = 10_000
@@ -42,6 +49,14 @@ def printable(text: str | PurePath, *, lines: bool = False) -> str:
     if text.isprintable() and (text.isascii() or not _INVISIBLE.search(text)):
         return text
     return text.translate(_SHOWN_IN_LINES if lines else _SHOWN)
+
+
+def unmistakable(text: str, *, lines: bool = False) -> str:
+    """Returns what `printable` does, for decisions: letters that make a word look like another are escapes, too."""
+    text = printable(text, lines=lines)
+    if text.isascii() or len(text) > _MAX_SEARCHED:
+        return text
+    return _IMITATING.sub(lambda found: escape(found[0]), text)
 
 
 def as_markdown(text: str) -> str:

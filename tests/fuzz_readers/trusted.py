@@ -57,11 +57,7 @@ TRUSTED = {
     "remote/application/gateway": "the directory that the application pushes",
     "remote/application/link": "a line of at most 1 KiB, after at most 64 KiB",
     "remote/application/process:EngineProcess.spawn": KERNEL,
-<<<<<<< HEAD
-    "remote/application/slurm:SlurmJob.states": "Slurm",
-=======
-    "remote/application/process:SlurmJob.states": "output of `_run`, of limited size",
->>>>>>> e92aa3fb (Read no more than 64 KiB of what squeue and scancel print)
+    "remote/application/slurm:SlurmJob.states": "output of `_run`, of limited size",
     "remote/application/settings:_read": "the user's file, outside of the workspace",
     "remote/node:NodeFiles._put": "on the node: the application, which owns it",
     "remote/node:serve": GUEST,

@@ -7,9 +7,10 @@ import pytest
 
 from ipybox.audit.redaction import Redactor, shortened
 from ipybox.mcp_server.question import Question
-from ipybox.mcp_server.shown_call import COLUMNS, LINES, LINES_OF_MORE, ShownCall
+from ipybox.mcp_server.shown_call import COLUMNS, LINES, LINES_OF_MORE, ShownCall, whole_call
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
+from ipybox.tool_exec.approval.request import ApprovalRequest
 from ipybox.workspace.registrations import PinnedTool
 
 KEY = "ghp_" + "0123456789abcdefABCDEF0123456789abcd"
@@ -237,12 +238,21 @@ def test_arguments_that_the_tool_does_not_list_hide_no_others():
 
 
 def test_a_name_of_an_argument_looks_like_no_other_one():
-    text = "p\u0430th"
+    text = "\u0440\u0430"
     assert shown({text: text, "a": [{text: text, "\u540d": f'"{text}": "\\'}, text]}).brief == [
         "Code calls fs.write",
-        f'| "p\\u0430th": "{text}"',
-        rf'| a: [{{"p\u0430th": "{text}", "\u540d": "\"{text}\": \"\\"}}, "{text}"]'.replace(r"\u540d", "\u540d"),
+        f'| "\\u0440\\u0430": "{text}"',
+        rf'| a: [{{"\u0440\u0430": "{text}", "\u540d": "\"{text}\": \"\\"}}, "{text}"]'.replace(r"\u540d", "\u540d"),
     ]
+
+
+def test_a_letter_of_another_script_makes_no_word_look_like_another_one():
+    text = "\u0430lice@g\u0456thub.com \u0430\u043b\u0438\u0441\u0430 5 \u03bcm caf\u00e9 \u540dx"
+    escaped = text.replace("\u0430l", r"\u0430l").replace("\u0456", r"\u0456")
+    assert shown({"to": text}).brief == ["Code calls fs.write", f'| to: "{escaped}"']
+    request = ApprovalRequest("fs", "write", {"to": text, "cc": [text]}, None)
+    assert str(request) == f"fs.write(to='{escaped}', cc=['{escaped}'])"
+    assert escaped in whole_call(request, Redactor())
 
 
 def test_different_exceptions_among_many_calls_are_counted_together():

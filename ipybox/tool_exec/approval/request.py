@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from ipybox.audit.records import ApprovalDecision
 from ipybox.support.errors import ApprovalExpiredError
-from ipybox.support.printable import printable
+from ipybox.support.printable import unmistakable
 from ipybox.workspace.registrations import PinnedTool
 
 logger = logging.getLogger(__name__)
@@ -194,10 +194,10 @@ class ApprovalRequest:
         name = f"{self.server_name}.{self.tool_name}"
         known = self.pinned and self.pinned.parameters
         if self.count == 1:
-            return printable(f"{name}({_written(self.tool_args, known)})")
+            return unmistakable(f"{name}({_written(self.tool_args, known)})")
         shown = ", ".join(f"({_cut(_written(each, known))})" for each in self._calls[:SHOWN_CALLS])
         more = f", and {missing:,} more" if (missing := self.count - SHOWN_CALLS) > 0 else ""
-        return printable(f"{self.count:,} calls to {name}: {shown}{more}")
+        return unmistakable(f"{self.count:,} calls to {name}: {shown}{more}")
 
     def __repr__(self) -> str:
         return f"ApprovalRequest({self})"
