@@ -20,8 +20,9 @@ MAX_FORMS = 100
 #: Characters that are changed at once, for other threads to run between pieces.
 _PIECE = 1 << 20
 
-#: Maximum characters of an exception's message, and of a traceback, which holds the message at its end.
-MAX_ERROR = 16 << 20
+#: Maximum characters of an exception's message, and of a traceback, which holds the message at its end. Whoever shows an
+#: error escapes it, each time.
+MAX_ERROR = 1 << 20
 
 #: Maximum elements of HTML without content; a longer text counts as one that shows something.
 MAX_HIDDEN = 1_000_000

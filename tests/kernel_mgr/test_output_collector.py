@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ipybox.guest.protocol import VARIABLE_ERROR
 from ipybox.kernel_mgr import display_files
 from ipybox.kernel_mgr import output_collector as outputs_module
 from ipybox.kernel_mgr.display_files import DisplayDirectory
@@ -12,7 +13,7 @@ from ipybox.kernel_mgr.display_forms import MAX_ERROR, plain, text_of, text_of_a
 from ipybox.kernel_mgr.execution import Execution
 from ipybox.kernel_mgr.messages import MAX_STREAM_BYTES, Message
 from ipybox.kernel_mgr.output_collector import OutputCollector
-from ipybox.support.errors import ExecutionError
+from ipybox.support.errors import ExecutionError, VariableError
 from ipybox.support.outputs import Clear, Display, ExecutionResult, Stream
 
 PNG = b"\x89PNG\r\n\x1a\n..."
@@ -470,6 +471,16 @@ def test_only_the_first_forms_of_a_display_are_kept():
     (kept,) = outputs.outputs()
     assert isinstance(kept, Display)
     assert [*kept.data] == [f"a/{number}" for number in range(100)]
+
+
+def test_the_reason_of_a_variable_s_error_is_bounded():
+    execution = Execution("")
+    execution.on_message(message("execute_reply", status="error", **{VARIABLE_ERROR: "x" * (2 * MAX_ERROR)}))
+    execution.on_message(message("status", execution_state="idle"))
+    with pytest.raises(VariableError) as error:
+        execution.check(None)
+
+    assert len(str(error.value)) == MAX_ERROR
 
 
 def test_many_tracebacks_are_counted_and_shown_at_once(monkeypatch: pytest.MonkeyPatch):
