@@ -30,7 +30,7 @@ MAX_FRAMES = 50
 MAX_CHAIN = 20
 
 #: Maximum characters of an exception's text. A reply of up to 256 MiB has it twice, at up to 12 bytes each.
-MAX_TEXT = 1 << 23
+MAX_TEXT = 1 << 19
 
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 

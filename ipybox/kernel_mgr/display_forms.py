@@ -20,8 +20,8 @@ MAX_FORMS = 100
 #: Characters that are changed at once, for other threads to run between pieces.
 _PIECE = 1 << 20
 
-#: Maximum characters of an exception's message, and of a traceback, which holds the message at its end. Whoever shows an
-#: error escapes it, each time.
+#: Maximum characters of an exception's message, and of a traceback, which holds the message at its end. The kernel
+#: sends half as many; code can send more, and whoever shows an error escapes all of it, each time.
 MAX_ERROR = 1 << 20
 
 #: Maximum elements of HTML without content; a longer text counts as one that shows something.

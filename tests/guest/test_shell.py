@@ -371,8 +371,8 @@ async def test_the_text_of_an_error_that_is_too_long_for_a_message_is_shown_with
 
     assert error.value.value is not None
     for shown in (str(error.value), error.value.value):
-        assert re.search(r"\n\[1,611,\d+ characters not shown\]\n", shown)
-    assert 1 << 23 < len(error.value.value) < len(str(error.value)) < (1 << 23) + 5000
+        assert re.search(r"\n\[9,475,\d+ characters not shown\]\n", shown)
+    assert 1 << 19 < len(error.value.value) < len(str(error.value)) < (1 << 19) + 5000
     assert await text(executor, "keep") == "1"
 
 

@@ -475,7 +475,8 @@ def test_only_the_first_forms_of_a_display_are_kept():
 
 def test_the_reason_of_a_variable_s_error_is_bounded():
     execution = Execution("")
-    execution.on_message(message("execute_reply", status="error", **{VARIABLE_ERROR: "x" * (2 * MAX_ERROR)}))
+    content = {"evalue": "x" * (2 * MAX_ERROR), VARIABLE_ERROR: True}
+    execution.on_message(message("execute_reply", status="error", **content))
     execution.on_message(message("status", execution_state="idle"))
     with pytest.raises(VariableError) as error:
         execution.check(None)
