@@ -28,6 +28,7 @@ with gc_paused(own=True):
     from traitlets.config import Config
 
     from ipybox.guest import provisioner
+    from ipybox.guest.kernel_manager import session_variables
 
 #: Maximum bytes of a message from a client: more than the code of any cell needs.
 MAX_MESSAGE_BYTES = 1 << 30
@@ -77,13 +78,17 @@ class GuestGatewayApp(KernelGatewayApp):
         os._exit(0)
 
 
-def discard_unclaimed(handler: Any) -> None:
-    """Shuts down a kernel whose client disconnected before it started; called at the end of each kernel request."""
-    location: str = handler._headers.get("Location", "")
-    if location and handler.request.connection.stream.closed():
-        cast(Any, IOLoop.current()).add_callback(
-            handler.kernel_manager.shutdown_kernel, location.rpartition("/")[2], now=True
-        )
+async def start_kernel(handler: Any) -> None:
+    """Answers a request for a kernel, which ends at once if its client has disconnected meanwhile.
+
+    The gateway's own method replaces one of the kernel manager's meanwhile, so kernels that start concurrently would
+    get each other's variables. https://github.com/jupyter-server/kernel_gateway/pull/133
+    """
+    given: dict[str, Any] = cast(Any, handler.get_json_body() or {}).get("env") or {}
+    session_variables.set({name: given[name] for name in (DIRECTORY_VARIABLE, TOKEN_VARIABLE) if name in given})
+    await cast(Any, super(MainKernelHandler, handler)).post()
+    if handler.request.connection.stream.closed():
+        await handler.kernel_manager.shutdown_kernel(handler._headers["Location"].rpartition("/")[2], now=True)
 
 
 def gateway_config(runtime_dir: str, log_level: str) -> Config:
@@ -92,8 +97,6 @@ def gateway_config(runtime_dir: str, log_level: str) -> Config:
     config.GuestGatewayApp.log_level = logging.getLevelNamesMapping()[log_level]
     config.GuestGatewayApp.ws_ping_interval = 0  # end of file reports a lost peer
     config.JupyterWebsocketPersonality.list_kernels = True
-    # The variables that a client may set for its kernel.
-    config.JupyterWebsocketPersonality.env_whitelist = [DIRECTORY_VARIABLE, TOKEN_VARIABLE]
     config.ZMQChannelsWebsocketConnection.limit_rate = False  # it would drop output above 1 MB/s
     config.GuestGatewayApp.kernel_manager_class = "ipybox.guest.kernel_manager.GuestMultiKernelManager"
     config.GuestGatewayApp.kernel_websocket_connection_class = "ipybox.guest.kernel_manager.GuestKernelConnection"
@@ -124,7 +127,7 @@ def run_gateway(link: socket.socket, runtime_dir: str, log_level: str) -> None:
     """Runs the gateway until the link is closed."""
     # Jupyter's own gateway also causes this warning: its kernel managers emit no events.
     warnings.filterwarnings("ignore", message="KernelManager class .* is not a subclass of 'ServerKernelManager'")
-    cast(Any, MainKernelHandler).on_finish = discard_unclaimed
+    cast(Any, MainKernelHandler).post = start_kernel
     app = GuestGatewayApp()
     app.link, app.runtime_dir = link, runtime_dir
     app.update_config(gateway_config(runtime_dir, log_level))

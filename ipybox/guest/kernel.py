@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Awaitable, Callable
@@ -28,15 +27,14 @@ from typing import Any, BinaryIO, NoReturn, cast
 from ipybox.guest import descendants
 from ipybox.guest.import_placeholders import missing
 from ipybox.guest.interrupts import POKE, interrupts_end
+from ipybox.guest.kernel_output import KernelOutput
 from ipybox.guest.landlock import isolate_process
-from ipybox.guest.last_output import KernelOutput
 from ipybox.guest.packages import STDOUT, import_from, keep_bytecode_out_of_git, let_children_import, packages_dir
 from ipybox.guest.process import close_input, die_with_parent, do_nothing, end_child, limit_process
 from ipybox.guest.protocol import (
     DIRECTORY_VARIABLE,
     ENVIRONMENT,
     INPUTS,
-    MAX_MESSAGE_BYTES,
     READ,
     REQUIRE_ESCAPE,
     SHELL_VARIABLE,
@@ -49,21 +47,17 @@ from ipybox.support.gc_pause import gc_paused
 with gc_paused(own=True), missing("debugpy"):
     # Imported for its effect: it records that debugpy is missing.
     from ipykernel import debugger as _debugger  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from ipykernel import kernelapp
-    from ipykernel.iostream import IOPubThread
     from ipykernel.ipkernel import IPythonKernel
     from ipykernel.kernelapp import IPKernelApp
     from IPython.core.error import StdinNotImplementedError
-    from IPython.core.profiledir import ProfileDir
     from jupyter_client.jsonutil import json_clean, json_default
-    from jupyter_client.session import DELIM
     from tornado.ioloop import IOLoop
     from traitlets import DottedObjectName, Type
     from traitlets.config import Config
 
-    from ipybox.guest.shell import GuestCompiler, ZMQInteractiveShell
+    from ipybox.guest.shell import ZMQInteractiveShell
 
-from ipybox.guest.streams import order_output
+from ipybox.guest.streams import OutputThread
 from ipybox.guest.tracebacks import MAX_TEXT, error_content
 
 logger = logging.getLogger(__name__)
@@ -71,9 +65,6 @@ logger = logging.getLogger(__name__)
 # Bound early, because code may replace `json.dumps` and `json.loads`, which jupyter_client calls for each message.
 encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
 encode_ascii_json = json.JSONEncoder(default=json_default).encode
-#: Maximum bytes of a message that the kernel sends; the gateway adds some.
-MAX_SENT = MAX_MESSAGE_BYTES - (1 << 16)
-
 decode_json = json.JSONDecoder().decode
 
 #: Seconds to wait for the control thread at exit.
@@ -85,52 +76,10 @@ NO_INPUT = (
 )
 
 
-class PrivateIOPubThread(IOPubThread):
-    """Publishes output, without the loopback port on which ipykernel receives the output of forked children."""
-
-    #: Keeps copies of the last messages.
-    output: KernelOutput
-    #: The session that creates the kernel's messages.
-    kernel_session: Any
-    #: Called without arguments for each message that is not buffered stream output.
-    on_output: Callable[[], None] = staticmethod(do_nothing)
-
-    def start(self) -> None:
-        """Starts the thread and opens its socket now, before code can use up all descriptors."""
-        cast(Any, super()).start()
-        cast(Any, self).schedule(lambda: cast(Any, self)._event_pipe)
-
-    def send_multipart(self, *args: Any, **kwargs: Any) -> None:
-        """Sends a message. In this thread, which streams use, it has been sent when this returns."""
-        if threading.current_thread() is cast(Any, self).thread:
-            self._really_send(*args, **kwargs)
-        else:
-            cast(Any, super()).send_multipart(*args, **kwargs)
-            self.on_output()
-
-    def _setup_pipe_in(self) -> None:
-        """Opens no port."""
-
-    def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        if self._is_master_process():
-            if (size := sum(map(len, msg))) > MAX_SENT:
-                msg = self._oversize_notice(msg, size)
-            self.output.add(msg)
-            cast(Any, super())._really_send(msg, *args, **kwargs)
-
-    def _oversize_notice(self, msg: list[bytes], size: int) -> list[bytes]:
-        """Returns the notice to send instead of a message that is too large for the connection."""
-        parent = msg[msg.index(DELIM) + 3]
-        text = f"a display of {size >> 20} MiB was discarded here: it exceeds the message size limit\n"
-        message = self.kernel_session.msg("stream", {"name": "stderr", "text": text}, parent=unpack_json(parent))
-        return self.kernel_session.serialize(message, ident=b"stream.stderr")
-
-
 class GuestKernel(IPythonKernel):
     """Replies to each execution, and then reports that it is idle, even if ipykernel itself fails."""
 
     shell_class = Type(ZMQInteractiveShell)
-    compiler_class = Type(GuestCompiler)
     #: What to set before the current request's code runs, and the data of its variables.
     _inputs: tuple[dict[str, Any], list[Any]] | None = None
 
@@ -141,6 +90,7 @@ class GuestKernel(IPythonKernel):
         execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
             reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
+            reply["execution_count"] = shell.execution_count
             shell.update_widgets()
             # Displaying the value raised, although the code did not; or the exception's text is too long.
             if reply.get("ename") == "NoneType" or len(reply.get("evalue", "")) > MAX_TEXT:
@@ -204,13 +154,6 @@ class GuestKernel(IPythonKernel):
             cast(Any, self)._publish_status("idle", "shell")
 
 
-class GuestProfileDir(ProfileDir):
-    """IPython's profile directory, without its usual subdirectories, which nothing reads."""
-
-    def _mkdir(self, path: str, mode: int | None = None) -> bool:
-        return False
-
-
 class GuestKernelApp(IPKernelApp):
     """Runs the kernel until it is shut down, whatever user code's tasks do."""
 
@@ -234,10 +177,6 @@ class GuestKernelApp(IPKernelApp):
     def write_connection_file(self, **kwargs: Any) -> None:
         """Writes nothing: the file must not contain the keys."""
 
-    def init_profile_dir(self) -> None:
-        """Sets the profile directory, which is new for each kernel."""
-        self.profile_dir = GuestProfileDir(location=os.path.join(cast(Any, self).ipython_dir, "profile_default"))
-
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
         """Loads no configuration, which code of another session could have written."""
 
@@ -247,14 +186,13 @@ class GuestKernelApp(IPKernelApp):
             cast(Any, self)._exec_file(startup)
 
     def init_iopub(self, context: Any) -> None:
-        """Opens the output socket. Unlike ZeroMQ's default, it drops no messages if the reader is slow.
-
-        https://libzmq.readthedocs.io/en/latest/zmq_setsockopt.html
-        """
-        context.sndhwm = 0
-        context.xpub_verbose = 1  # else ipykernel welcomes only the first client, and later ones would wait
-        PrivateIOPubThread.output, PrivateIOPubThread.kernel_session = self.output, self.session
-        cast(Any, super()).init_iopub(context)
+        """Starts the thread that sends output to the gateway. ipykernel's own would open two ports."""
+        app: Any = self
+        app.output.context = context
+        app.configure_tornado_logger()
+        app.iopub_thread = OutputThread(app.output, app.session)
+        app.iopub_thread.start()
+        app.iopub_socket = app.iopub_thread.background_socket
 
     def init_extensions(self) -> None:
         """Sets up this kernel once a session uses it. No message is read before that."""
@@ -321,7 +259,6 @@ def prepare_kernel(kernel: Any, shell: Any) -> None:
     """Sets up ordered output, no input, and approval of shell commands."""
     kernel.raw_input = kernel.getpass = refuse_input
     os.environ[STDOUT] = str(os.fstat(sys.stdout.fileno()).st_ino)
-    order_output(kernel, sys.stdout, sys.stderr)
     atexit.register(finish_control_thread, shell, kernel)
     # `exit()` would let the cell continue, and end the kernel a moment later, during another cell.
     shell.ask_exit = sys.exit
@@ -375,7 +312,6 @@ def main(connection: dict[str, Any], output: KernelOutput, session_stream: Binar
     warnings.filterwarnings("ignore", message="To exit: use")
     # An interrupt may arrive between calling this coroutine and its first step; the cell's error is enough.
     warnings.filterwarnings("ignore", message=r"coroutine '\w+\.run_cell_async' was never awaited")
-    cast(Any, kernelapp).IOPubThread = PrivateIOPubThread
     cast(Any, IOLoop).time = staticmethod(time.time)  # even if a test mocks `time.time`
     app: Any = GuestKernelApp.instance(config=kernel_config())  # its methods are not annotated
     app.connection, app.output, app.session_stream = connection, output, session_stream

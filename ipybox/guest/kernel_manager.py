@@ -10,10 +10,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import zmq
@@ -28,7 +29,7 @@ from kernel_gateway.services.kernels.manager import (  # pyright: ignore[reportM
 from tornado.web import HTTPError
 
 from ipybox.guest import descendants
-from ipybox.guest.last_output import LastOutput, Remains
+from ipybox.guest.kernel_output import GatewayOutput
 from ipybox.guest.protocol import EXIT, NOT_PRELOADED, ExitStatus
 from ipybox.guest.provisioner import KernelProvisioner
 from ipybox.guest.template_client import ForkedProcess, KernelTemplate, Spare
@@ -39,8 +40,11 @@ logger = logging.getLogger(__name__)
 #: Milliseconds between attempts to connect to a kernel.
 RECONNECT_MILLISECONDS = 5
 
-#: Starts the kernel of the current request. Each request has its own task, and so its own context.
-_start_kernel: ContextVar[Callable[..., Any]] = ContextVar("start_kernel")
+#: The channel of output, which has no ZeroMQ stream (`ipybox.guest.kernel_output`).
+OUTPUT = SimpleNamespace(channel="iopub", closed=lambda: False)
+
+#: The variables of the session of the current request. Each request has its own task, and so its own context.
+session_variables: ContextVar[dict[str, str]] = ContextVar("session_variables")
 
 
 class GuestKernelManager(KernelGatewayIOLoopKernelManager):
@@ -57,13 +61,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._dead_callbacks: list[Callable[[], object]] = []
-        #: How the kernel process ended, if it ended on its own, and the output that it left behind.
+        #: How the kernel process ended, if it ended on its own, and the text that it left in its streams.
         self.exit: ExitStatus | None = None
-        self.remains = Remains([], {})
+        self.left: dict[str, str] = {}
         #: Whether the kernel is spare, without a session.
         self.spare = False
-        # Queues output instead of dropping it.
-        cast(Any, self).context.rcvhwm = 0
         # A starting kernel may not listen yet. ZeroMQ would retry after 100 ms, which is as long as a start takes.
         cast(Any, self).context.reconnect_ivl = RECONNECT_MILLISECONDS
         if self.transport == "tcp":  # all sessions in the sandbox share the loopback interface
@@ -82,11 +84,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         # The thread that waits for its end may not have noticed it yet.
         return process.runs and self.template.is_current(process)
 
-    async def hand_over(self, environment: dict[str, str] | None) -> None:
-        """Assigns a spare kernel to a session, with the environment of `start_kernel`."""
+    async def hand_over(self) -> None:
+        """Assigns a spare kernel to the session of the current request."""
         assert isinstance(self.provisioner, KernelProvisioner)
         self.spare = False
-        await self.provisioner.hand_over(own_variables(environment))
+        await self.provisioner.hand_over(session_variables.get({}))
 
     def write_connection_file(self, **kwargs: Any) -> None:
         """Chooses ports and writes them to the file, without keys, because other sessions' code can read it."""
@@ -128,11 +130,11 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
         own = {descendants.KERNEL_ID: cast(Any, self).kernel_id, "IPYTHONDIR": str(self.directory / "ipython")}
-        variables, kwargs["env"] = own_variables(kwargs["env"]), self.environment | own
+        kwargs["env"] = self.environment | own
         assert isinstance(self.provisioner, KernelProvisioner)
         await self.provisioner.launch_kernel(kernel_cmd, **kwargs)  # Jupyter would check the file's keys
         if not self.spare:
-            await self.provisioner.hand_over(variables)
+            await self.hand_over()
 
     async def _async_post_start_kernel(self, **kwargs: Any) -> None:
         """Opens no connection for a later shutdown request, unlike Jupyter.
@@ -160,60 +162,47 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
         if event == "dead" and callback in self._dead_callbacks:
             self._dead_callbacks.remove(callback)
 
-    def kernel_ended(self, exit_status: ExitStatus, output: LastOutput) -> None:
+    def kernel_ended(self, exit_status: ExitStatus, output: GatewayOutput) -> None:
         """Records how the kernel process ended and notifies listeners, unless a shutdown was requested."""
         if self.shutting_down:
             return
-        self.exit, self.remains = exit_status, output.read()
+        self.exit, self.left = exit_status, output.finish()
         for callback in tuple(self._dead_callbacks):
             callback()
-
-
-def own_variables(environment: dict[str, str] | None) -> dict[str, str]:
-    """Returns the variables that Jupyter added to this process's environment for a kernel."""
-    return {name: value for name, value in (environment or {}).items() if os.environ.get(name) != value}
 
 
 class GuestKernelConnection(ZMQChannelsWebsocketConnection):
     """A client's WebSocket to a kernel. It reports a dead kernel immediately; Jupyter's own waits a minute."""
 
-    #: The signature (third part) of the last message on the IOPub channel.
-    _last: bytes | None = None
+    _receivers: set[Any] | None = None
 
     def create_stream(self) -> None:
         """Connects to the kernel's channels, except for stdin, because no cell can ask for input."""
         connection: Any = self
-        for channel in ("iopub", "shell", "control"):
+        receivers: set[Any] = connection.kernel_manager.provisioner.output.receivers
+        receivers.add(self._pass_on)
+        self._receivers = receivers
+        for channel in ("shell", "control"):
             connect = getattr(connection.kernel_manager, f"connect_{channel}")
             connection.channels[channel] = stream = connect(identity=connection.session.bsession)
             stream.channel = channel
 
-    def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
-        """Passes a message from the kernel to the client."""
-        if stream.channel == "iopub" and len(outgoing_msg) > 2:
-            self._last = outgoing_msg[2]
-        cast(Any, super()).handle_outgoing_message(stream, outgoing_msg)
+    def disconnect(self) -> None:
+        """Closes the connection."""
+        if self._receivers is not None:
+            self._receivers.discard(self._pass_on)
+        cast(Any, super()).disconnect()
+
+    def _pass_on(self, message: list[bytes]) -> None:
+        cast(Any, self).handle_outgoing_message(OUTPUT, message)
 
     def on_restart_failed(self) -> None:
-        """Reports that the kernel has died, after the output that it left behind."""
+        """Reports that the kernel has died, after the text that it left behind."""
         manager = cast(GuestKernelManager, self.kernel_manager)
-        try:
-            self._pass_on(manager.remains)
-        except Exception:  # whatever code left behind, the kernel's death must be reported
-            logger.debug("can't pass on a kernel's last output", exc_info=True)
-        self._report("status", {"execution_state": "dead", EXIT: manager.exit})
-
-    def _pass_on(self, remains: Remains) -> None:
-        connection: Any = self
-        iopub = connection.channels.get("iopub")
-        if iopub is None or iopub.closed():
-            return
-        iopub.flush()
-        for message in remains.after(self._last) if self._last is not None else ():
-            self.handle_outgoing_message(iopub, message)
-        for name, text in remains.texts.items():
+        for name, text in manager.left.items():
             if text:
                 self._report("stream", {"name": name, "text": text})
+        self._report("status", {"execution_state": "dead", EXIT: manager.exit})
 
     def _report(self, msg_type: str, content: dict[str, Any]) -> None:
         session: Any = self.session
@@ -226,37 +215,17 @@ class GuestKernelConnection(ZMQChannelsWebsocketConnection):
         Raises:
             HTTPError: 410 if its process has ended, because it won't be restarted.
         """
-        if not await self._unless_dead(cast(Any, super()).prepare()):
-            raise HTTPError(410, reason="Kernel Died")
-
-    def nudge(self) -> asyncio.Future[Any]:
-        """Returns a future that completes when the kernel's output arrives or the kernel has died.
-
-        Jupyter queries the kernel over two more connections, although it has answered `prepare`. The message that
-        ipykernel sends to each new subscriber is enough.
-        """
-        return asyncio.ensure_future(self._subscribed())
-
-    async def _subscribed(self) -> bool:
-        iopub, published = cast(Any, self).channels["iopub"], asyncio.Event()
-
-        def publish(_: object) -> None:
-            iopub.stop_on_recv()  # what follows is for the client
-            published.set()
-
-        iopub.on_recv(publish)
-        try:
-            return await self._unless_dead(published.wait())
-        finally:
-            if not iopub.closed():
-                iopub.stop_on_recv()
-
-    async def _unless_dead(self, work: Awaitable[object]) -> bool:
-        """Awaits work that needs the kernel; returns False as soon as its process has ended."""
         provisioner: KernelProvisioner = cast(Any, self.kernel_manager).provisioner
         ended = asyncio.ensure_future(provisioner.ended())
-        await until_one_ends(work, ended)
-        return ended.cancelled()
+        await until_one_ends(cast(Any, super()).prepare(), ended)
+        if not ended.cancelled():
+            raise HTTPError(410, reason="Kernel Died")
+
+    def nudge(self) -> asyncio.Future[None]:
+        """Returns a future that is done: no output is missed. Jupyter would wait for the first."""
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
 
 
 class GuestMultiKernelManager(SeedingMappingKernelManager):
@@ -284,40 +253,29 @@ class GuestMultiKernelManager(SeedingMappingKernelManager):
         template = GuestKernelManager.template
         return model if template is None else model | {NOT_PRELOADED: template.not_preloaded}
 
-    async def _start(self, **kwargs: Any) -> str:
-        try:
-            return await self._started(**kwargs)
-        finally:
-            if self.spare is not None:
-                self.spare.start_later()
-
-    async def _started(self, **kwargs: Any) -> str:
+    async def start_kernel(self, **kwargs: Any) -> str:
+        """Starts a kernel, or hands over the spare one, and returns its id."""
         try:
             os.getcwd()
         except FileNotFoundError:
             # A new directory of the same name is a different one, which this process and its sandbox can't reach.
             raise HTTPError(409, "the working directory was deleted: create it and restart ipybox") from None
-        if self.spare is not None and not kwargs.get("path") and (spare := await self.spare.claim()) is not None:
-            await spare.hand_over(kwargs.get("env"))
+        start = cast(Any, super()).start_kernel
+        if self.spare is None:
+            return await start(**kwargs)
+        try:
+            if kwargs.get("path") or (spare := await self.spare.claim()) is None:
+                return await start(**kwargs)
+            await spare.hand_over()
             return spare.kernel_id
-        return await cast(Any, super()).start_kernel(**kwargs)
+        finally:
+            self.spare.start_later()
 
     async def _make_spare(self) -> GuestKernelManager:
         return cast(GuestKernelManager, self.get_kernel(await cast(Any, super()).start_kernel(spare=True)))
 
     async def _discard(self, kernel: GuestKernelManager) -> None:
         await cast(Any, self).shutdown_kernel(cast(Any, kernel).kernel_id, now=True)
-
-    def _get_start_kernel(self) -> Callable[..., Any]:
-        return _start_kernel.get(None) or self._start
-
-    def _set_start_kernel(self, start: Callable[..., Any]) -> None:
-        _start_kernel.set(start)
-
-    # The gateway's handler replaces this attribute while a kernel with its own variables starts, so kernels that start
-    # concurrently would get each other's.
-    # https://github.com/jupyter-server/kernel_gateway/pull/133
-    start_kernel: Any = property(_get_start_kernel, _set_start_kernel)
 
     def _handle_kernel_died(self, kernel_id: str) -> None:
         """Keeps a dead kernel for its client; Jupyter would remove it, even during its start."""

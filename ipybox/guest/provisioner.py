@@ -21,7 +21,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from ipybox.guest import descendants
 from ipybox.guest.interrupts import POKE
-from ipybox.guest.last_output import LastOutput
+from ipybox.guest.kernel_output import GatewayOutput
 from ipybox.guest.protocol import ExitStatus
 from ipybox.guest.template import KernelRequest
 from ipybox.guest.template_client import ForkedProcess
@@ -59,7 +59,7 @@ class KernelProvisioner(LocalProvisioner):
         super().__init__(**kwargs)
         self._exited = asyncio.Event()
         self._kernel_id = ""
-        self._output: LastOutput | None = None
+        self.output: GatewayOutput | None = None
         #: The socket on which the process waits for its request, and for the session's variables.
         self._channel: socket.socket | None = None
         self._oom_kills = 0
@@ -74,11 +74,11 @@ class KernelProvisioner(LocalProvisioner):
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Starts the kernel process and a thread that waits for its end."""
         self._kernel_id = kwargs["env"][descendants.KERNEL_ID]
-        self._output = LastOutput()
+        self.output = GatewayOutput()
         try:
-            await self._start(cmd, self._output, **kwargs)
+            await self._start(cmd, self.output, **kwargs)
         except BaseException:
-            self._output.close()
+            self.output.close()
             self._close_channel()
             raise
         assert self.process is not None
@@ -118,7 +118,7 @@ class KernelProvisioner(LocalProvisioner):
             self._seen = descendants.below_child(self.process.pid)
         await super().shutdown_requested(restart)
 
-    async def _start(self, cmd: list[str], output: LastOutput, **kwargs: Any) -> None:
+    async def _start(self, cmd: list[str], output: GatewayOutput, **kwargs: Any) -> None:
         """Forks the process from the template, or starts a new program if that fails."""
         directory = str(kwargs.get("cwd") or os.getcwd())
         if (process := await self._forked(cmd)) is not None:
@@ -131,9 +131,7 @@ class KernelProvisioner(LocalProvisioner):
             self._channel.setblocking(False)
             with theirs:
                 await super().launch_kernel(cmd, stdin=theirs.fileno(), **kwargs)
-        # If the process has ended, the thread that waits for it notices.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            output.send(self._channel)
+        output.send(self._channel)
         environment = kwargs["env"] | {"JPY_PARENT_PID": str(os.getpid())}
         info: dict[str, Any] = {**self.connection_info}
         info["key"] = info["key"].decode()
@@ -183,13 +181,13 @@ class KernelProvisioner(LocalProvisioner):
 
     def _ended(self) -> None:
         assert self.process is not None
-        assert self._output is not None
+        assert self.output is not None
         status = self.process.wait()  # returns immediately: it has ended
         running.discard(self.process.pid)
         self._close_channel()
         self._exited.set()
         try:
             oom = status == -signal.SIGKILL and count_oom_kills() > self._oom_kills
-            self.parent.kernel_ended(ExitStatus(status=status, oom=oom), self._output)
+            self.parent.kernel_ended(ExitStatus(status=status, oom=oom), self.output)
         finally:
-            self._output.close()
+            self.output.close()

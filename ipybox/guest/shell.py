@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, cast
 
 from ipykernel import zmqshell
-from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQDisplayPublisher
 from IPython.core import ultratb
@@ -92,17 +91,6 @@ class GuestEvents(EventManager):
             except BaseException as error:
                 cast(Any, self).shell.streams.restore()
                 sys.stderr.write("\n".join([f"Error in a callback for {event}:", *user_traceback(error), ""]))
-
-
-class GuestCompiler(XCachingCompiler):
-    """Numbers the cells in tracebacks. IPython itself counts only the cells of its history, which is empty."""
-
-    #: The number of the current cell.
-    number = 0
-
-    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Returns the file name of the code of a cell, which tracebacks show as `Cell In[number]`."""
-        return cast(Any, super()).cache(transformed_code, self.number or number, raw_code)
 
 
 # Libraries such as rich detect a Jupyter kernel by the name of this class.
@@ -195,7 +183,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         self.streams.restore()
         self._cells += 1
         _execution.set(self._cells)
-        cast(Any, self.compile).number = self._cells
+        self.execution_count = self._cells  # IPython counts only the cells of its history, which is empty
         self.shown = self._last_traceback = None
         self._last_traceback_during_displayhook = False
         cast(Any, self.displayhook).msg = None  # left by a display that failed

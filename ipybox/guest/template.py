@@ -22,7 +22,7 @@ The gateway (`ipybox.guest.template_client`) and the template exchange JSON over
 Only the new process reads the stream, so no kernel's secrets are ever in the memory of the template or of later
 kernels. A kernel that is a program reads the same from its standard input (`ipybox.guest.kernel`).
 
-- gateway → new process: the descriptors of `LastOutput`, then a `KernelRequest` as a line.
+- gateway → new process: the descriptors of `KernelOutput`, then a `KernelRequest` as a line.
 - gateway → kernel, when a session uses it: the variables that differ from session to session, such as the token for
   tool calls, as a line. No process has them earlier, and the kernel reads nothing else until then.
 """
@@ -281,7 +281,7 @@ def run_kernel(channel: socket.socket, command: list[str], template_environment:
     Keeps variables that libraries have set since the template started, as they would in each kernel.
     """
     from ipybox.guest import kernel
-    from ipybox.guest.last_output import KernelOutput
+    from ipybox.guest.kernel_output import KernelOutput
 
     output = KernelOutput(channel)
     stream = channel.makefile("rb")

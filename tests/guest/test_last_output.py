@@ -1,15 +1,17 @@
 """A cell whose kernel dies has all output that was flushed before, and an error that says how the process ended."""
 
+import asyncio
 import os
 import socket
-from collections.abc import Iterator
+import struct
+from collections.abc import AsyncIterator
 from typing import Literal
 
 import pytest
+import pytest_asyncio
 
 from ipybox import CodeExecutionError, CodeExecutor
-from ipybox.guest import last_output
-from ipybox.guest.last_output import KernelOutput, LastOutput
+from ipybox.guest.kernel_output import MAX_PARTS, MIN_PARTS, RECEIVE_BYTES, GatewayOutput, KernelOutput
 from ipybox.kernel_mgr.kernel_channels import describe_exit
 from tests.code_exec.cells import text
 from tests.servers import WAIT
@@ -61,8 +63,9 @@ def by_signal(number: int, name: str) -> str:
             id="crash",
         ),
         pytest.param(
-            "get_ipython().kernel.iopub_thread.output.add([b'no', b'message', b'of', b'Jupyter']); os._exit(7)",
-            "",
+            "print('a'); get_ipython().kernel.iopub_thread.send_multipart([b'no message of Jupyter'] * 6)\n"
+            "print('b', flush=True); os._exit(7)",
+            "a\nb",
             CODE_7,
             id="forged",
         ),
@@ -116,119 +119,141 @@ def test_only_numbers_of_a_reported_end_are_believed(content: object, reason: st
     assert describe_exit(content) == reason
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[LastOutput, KernelOutput]]:
-    """What the gateway keeps, and the kernel has."""
+@pytest_asyncio.fixture
+async def ends() -> AsyncIterator[tuple[GatewayOutput, KernelOutput]]:
     ours, theirs = socket.socketpair()
-    last = LastOutput()
+    gateway = GatewayOutput()
     with ours, theirs:
-        last.send(ours)
+        gateway.send(ours)
         kernel = KernelOutput(theirs)
-    yield last, kernel
-    last.close()
-    kernel._copies.close()  # pyright: ignore[reportPrivateUsage] - which a kernel keeps as long as it lives
+    yield gateway, kernel
+    gateway.close()
+    kernel.close()
+    kernel._file.close()  # pyright: ignore[reportPrivateUsage] - which a kernel keeps as long as it lives
     for pair in kernel.pipes.values():
         for end in pair:
             os.close(end)
 
 
-def message(number: int, size: int = 0) -> list[bytes]:
-    return [b"topic", b"", b"%d" % number, bytes(size)]
+def message(first: bytes) -> list[bytes]:
+    return [first, *[b""] * (MIN_PARTS - 1)]
 
 
-def test_messages_after_the_last_one_that_has_arrived_are_left(ends: tuple[LastOutput, KernelOutput]):
-    last, kernel = ends
-    messages = [message(number) for number in range(3)]
-    for each in messages:
-        kernel.add(each)
-    remains = last.read()
-
-    assert remains.after(b"1") == messages[2:]
-    assert remains.after(b"2") == []
-    assert remains.after(b"unknown") == remains.messages == messages
-    assert remains.texts == {"stdout": "", "stderr": ""}
+def received_by(gateway: GatewayOutput) -> list[list[bytes]]:
+    received: list[list[bytes]] = []
+    gateway.receivers.add(received.append)
+    return received
 
 
-@pytest.mark.parametrize("size", [100, last_output.HALF // 3, last_output.HALF // 2 + 1])
-def test_the_newest_messages_replace_the_oldest(ends: tuple[LastOutput, KernelOutput], size: int):
-    last, kernel = ends
-    count = 3 * last_output.HALF // size
-    for number in range(count):
-        kernel.add(message(number, size))
-    left = last.read().messages
-
-    assert left == [message(number, size) for number in range(count - len(left), count)]
-    assert last_output.HALF // (size + 100) <= len(left) < count
+async def until(received: list[list[bytes]], count: int) -> list[list[bytes]]:
+    async with asyncio.timeout(WAIT):
+        while len(received) < count:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+    return received
 
 
-def test_a_message_that_is_too_large_or_no_bytes_is_not_kept_whole(ends: tuple[LastOutput, KernelOutput]):
-    last, kernel = ends
-    kernel.add(message(1, last_output.HALF))
-    kernel.add([*message(2), memoryview(bytes(8)).cast("d")])  # pyright: ignore[reportArgumentType] - as comms send
-    kernel.add(message(3))
+@pytest.mark.asyncio
+async def test_each_client_receives_each_message(ends: tuple[GatewayOutput, KernelOutput]):
+    gateway, kernel = ends
+    first, second = received_by(gateway), received_by(gateway)
+    messages = [message(b"1"), [b""] * MAX_PARTS, message(b"3" * 2_000_000)]
+    sending = asyncio.to_thread(lambda: [kernel.send_multipart(message) for message in messages])
+    await asyncio.gather(sending, until(first, 3))
 
-    assert last.read().after(None) == [message(3)]
-    assert last.read().after(b"2") == [message(3)]
+    assert first == second == messages
 
 
+@pytest.mark.asyncio
+async def test_what_was_sent_arrives_after_the_kernel_has_died(ends: tuple[GatewayOutput, KernelOutput]):
+    gateway, kernel = ends
+    received = received_by(gateway)
+    for number in range(100):
+        kernel.send_multipart(message(b"%d" % number))
+    kernel.close()
+
+    assert gateway.finish() == {"stdout": "", "stderr": ""}
+    assert received == [message(b"%d" % number) for number in range(100)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "sent",
+    [struct.pack("<I", 1 << 20), bytes(4), struct.pack("<7I", 6, 1 << 31, 1, 1, 1, 1, 1), b"\xff" * 300],
+    ids=["many_parts", "few_parts", "large", "no_message"],
+)
+async def test_what_is_no_message_ends_the_connection(ends: tuple[GatewayOutput, KernelOutput], sent: bytes):
+    gateway, kernel = ends
+    received = received_by(gateway)
+    kernel.send_multipart(message(b"1"))
+    connection = kernel._socket  # pyright: ignore[reportPrivateUsage]
+    connection.send(sent)
+    connection.settimeout(WAIT)
+
+    assert await asyncio.to_thread(connection.recv, 1) == b""
+    assert received == [message(b"1")]
+
+
+@pytest.mark.asyncio
+async def test_a_flood_of_small_messages_is_received_in_pieces(ends: tuple[GatewayOutput, KernelOutput]):
+    gateway, kernel = ends
+    received = received_by(gateway)
+    large = message(bytes(10 * RECEIVE_BYTES))
+    small = struct.pack("<I", MIN_PARTS) + bytes(4 * MIN_PARTS)
+    kernel.send_multipart(large)
+    kernel._socket.sendall(small * 1000)  # pyright: ignore[reportPrivateUsage]
+    passed_on = 0
+    while len(received) <= 1000:
+        gateway._receive()  # pyright: ignore[reportPrivateUsage] - as the event loop does, once per step
+        assert (len(received) - passed_on) * len(small) <= RECEIVE_BYTES + len(small)
+        passed_on = len(received)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("written", [b"\xff" * 300_000, b"\x01" * 300_000, bytes(300_000), b"short"])
-def test_whatever_code_writes_in_their_place_is_read_within_bounds(
-    ends: tuple[LastOutput, KernelOutput], written: bytes
+async def test_whatever_code_writes_to_the_file_is_read_within_bounds(
+    ends: tuple[GatewayOutput, KernelOutput], written: bytes
 ):
-    last, _ = ends
-    file: int = last._fds[0]  # pyright: ignore[reportPrivateUsage]
+    gateway, _ = ends
+    file: int = gateway._fds[0]  # pyright: ignore[reportPrivateUsage]
     os.pwrite(file, written, 0)
     if len(written) < 100:
         os.ftruncate(file, len(written))
-    assert sum(map(len, last.read().messages)) <= 2 * last_output.HALF
+
+    assert gateway.finish() == {"stdout": "", "stderr": ""}
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_what_was_written_to_a_descriptor_and_not_read_is_left(
-    ends: tuple[LastOutput, KernelOutput], name: Literal["stdout", "stderr"]
+async def test_what_was_written_to_a_descriptor_and_not_read_is_left(
+    ends: tuple[GatewayOutput, KernelOutput], name: Literal["stdout", "stderr"]
 ):
-    last, kernel = ends
+    gateway, kernel = ends
     os.write(kernel.pipes[name][1], b"caf\xe9")
     texts = {"stdout": "", "stderr": ""} | {name: "caf\ufffd"}
 
-    assert last.read().texts == texts
+    assert gateway.finish() == texts
 
 
-@pytest.mark.parametrize("size", [0, last_output.HALF])
-def test_what_was_read_from_a_descriptor_is_left_until_the_message_that_has_it(
-    ends: tuple[LastOutput, KernelOutput], size: int
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("sends", "left"), [(False, "reason"), (True, "")], ids=["before", "after"])
+async def test_what_has_left_the_pipe_arrives_once_if_the_kernel_ends_around_its_sending(
+    ends: tuple[GatewayOutput, KernelOutput], sends: bool, left: str
 ):
-    last, kernel = ends
-
-    def read(name: str, data: bytes) -> None:
-        os.write(kernel.pipes[name][1], data)
-        assert kernel.read(name) == data
-
-    read("stdout", b"a")
-    read("stderr", b"b")
-    kernel.add([b"stream.stdout", *message(1, size)[1:]])
-    read("stdout", b"c")
-
-    assert last.read().texts == {"stdout": "c", "stderr": "b"}
-
-
-def test_what_has_left_the_pipe_is_left_even_if_the_kernel_ends_at_that_moment(
-    ends: tuple[LastOutput, KernelOutput], monkeypatch: pytest.MonkeyPatch
-):
-    last, kernel = ends
-    move = last_output._move  # pyright: ignore[reportPrivateUsage]
-
-    def move_and_end(pipe: int, place: memoryview) -> int:
-        move(pipe, place)
-        raise SystemExit
-
+    gateway, kernel = ends
+    received = received_by(gateway)
     for size in (40_000, 60_000, 50_000):  # the room for it is used again
         os.write(kernel.pipes["stdout"][1], b"%d" % size + bytes(size))
-        assert len(kernel.read("stdout")) > size
-        kernel.add([b"stream.stdout", *message(1)[1:]])
-    os.write(kernel.pipes["stderr"][1], b"reason")
-    monkeypatch.setattr(last_output, "_move", move_and_end)
-    with pytest.raises(SystemExit):
-        kernel.read("stderr")
+        kernel.read("stdout", lambda data: kernel.send_multipart(message(data)))
 
-    assert last.read().texts == {"stdout": "", "stderr": "reason"}
+    def end(data: bytes) -> None:
+        if sends:
+            kernel.send_multipart(message(data))
+        raise SystemExit
+
+    os.write(kernel.pipes["stderr"][1], b"reason")
+    with pytest.raises(SystemExit):
+        kernel.read("stderr", end)
+
+    assert gateway.finish() == {"stdout": "", "stderr": left}
+    assert [len(message[0]) for message in received][:3] == [40_005, 60_005, 50_005]
+    assert received[3:] == ([message(b"reason")] if sends else [])

@@ -17,42 +17,10 @@ from ipybox.guest.gateway import offer_tool_port
 from ipybox.guest.gateway_app import gateway_config, unix_sockets_work
 from ipybox.guest.kernel import kernel_config, pack_json, refuse_input
 from ipybox.guest.protocol import LISTENER, MAX_FDS
-from ipybox.guest.streams import OutputOrder, write_to_descriptor
+from ipybox.guest.streams import write_to_descriptor
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
 from ipybox.guest.tracebacks import cut_at_ipybox
 from tests import servers
-
-
-class Stream:
-    """Stands for one of ipykernel's streams without a thread: buffers, and notes what it sends when it is flushed."""
-
-    pub_thread = None
-
-    def __init__(self, name: str, sent: list[str]):
-        self.name = name
-        self.sent = sent
-        self.buffer = ""
-
-    def write(self, text: str) -> int:
-        self.buffer += text
-        return len(text)
-
-    def flush(self) -> None:
-        if self.buffer:
-            self.sent.append(f"{self.name}:{self.buffer}")
-            self.buffer = ""
-
-
-def test_streams_are_flushed_when_another_one_is_written_to():
-    sent: list[str] = []
-    out, err = Stream("out", sent), Stream("err", sent)
-    OutputOrder(None, None, out, err)
-    for stream, text in ((out, "1"), (out, "2"), (err, "3"), (out, "4"), (err, "5")):
-        assert stream.write(text) == 1
-    out.flush()
-    err.flush()
-
-    assert sent == ["out:12", "err:3", "out:4", "err:5"]
 
 
 def test_text_is_written_whole_to_a_descriptor():

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ipybox import CodeExecutor
+from ipybox import CodeExecutionError, CodeExecutor
 from ipybox.guest.protocol import MAX_MESSAGE_BYTES
+from ipybox.guest.streams import MAX_TEXT
 from tests.code_exec.cells import text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,7 +46,7 @@ async def test_the_thread_that_collects_output_waits_although_code_has_taken_its
     executor: CodeExecutor, end: str
 ):
     await executor.execute(f"{IMPORTS}{end}")
-    code = "poll.register(get_ipython().kernel.iopub_thread.output.pipes['stdout'][0]); print(poll.poll(0))"
+    code = "poll.register(get_ipython().kernel.iopub_thread.socket.pipes['stdout'][0]); print(poll.poll(0))"
     assert await text(executor, f"import select; poll = select.poll(); {code}") == "[]"
     await executor.reset()
 
@@ -70,10 +71,43 @@ async def test_output_in_a_message_that_would_be_too_large_is_sent_in_several(
     assert await text(executor, "keep") == "1"
 
 
-async def test_a_display_that_is_too_large_is_dropped_and_the_cell_says_so(executor: CodeExecutor):
-    printed = await text(
-        executor, f"print(1); display({{'text/plain': 'x' * {MAX_MESSAGE_BYTES}}}, raw=True); print(2)"
-    )
+@pytest.mark.parametrize(
+    "display",
+    [
+        f"display({{'text/plain': 'x' * {MAX_MESSAGE_BYTES}}}, raw=True)",
+        "kernel.session.send(kernel.iopub_socket, 'display_data', {}, parent=kernel.get_parent(), buffers=["
+        f"memoryview(bytearray({MAX_MESSAGE_BYTES})).cast('d')])",
+    ],
+    ids=["text", "buffer"],
+)
+async def test_a_display_that_is_too_large_is_dropped_and_the_cell_says_so(executor: CodeExecutor, display: str):
+    printed = await text(executor, f"kernel = get_ipython().kernel\nprint(1, flush=True)\n{display}\nprint(2)")
 
     dropped = "a display of 256 MiB was discarded here: it exceeds the message size limit"
     assert printed == f"1\n{dropped}\n2"
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["os.close(connection.fileno())", "connection.shutdown(2)", "connection.sendall(b'\\xff' * 100)"],
+    ids=["closed", "shut_down", "garbage"],
+)
+async def test_a_kernel_that_can_send_no_output_ends_and_a_cell_does_not_wait_for_it(executor: CodeExecutor, end: str):
+    with pytest.raises(CodeExecutionError, match="its process exited with code 1"):
+        await executor.execute(f"import os; connection = get_ipython().kernel.iopub_thread.socket._socket; {end}")
+    assert await text(executor, "1") == "1"
+
+
+@pytest.mark.parametrize("output", [f"print('x' * {MAX_TEXT // 2})", "display('x')"], ids=["text", "messages"])
+async def test_code_waits_when_much_output_has_not_been_sent(executor: CodeExecutor, output: str):
+    code = f"""import time
+thread = get_ipython().kernel.iopub_thread
+thread.schedule(lambda: time.sleep(0.5))
+start = time.monotonic()
+while time.monotonic() < start + 0.4:
+    {output}
+print(time.monotonic() > start + 0.45)
+"""
+    printed = await text(executor, code)
+
+    assert (printed or "").endswith("True")

@@ -120,7 +120,7 @@ def reach(info, seconds):
         for socket in sockets:
             waiting.register(socket, zmq.POLLIN)
         end = time.monotonic() + seconds
-        while len(reached) < 3 and (found := waiting.poll(max(0, end - time.monotonic()) * 1000)):
+        while len(reached) < 2 and (found := waiting.poll(max(0, end - time.monotonic()) * 1000)):
             for socket, _ in found:
                 reached.add(sockets[socket])
                 waiting.unregister(socket)
@@ -297,7 +297,7 @@ async def test_a_kernel_neither_runs_code_in_another_nor_hears_it(
                 await victim.execute("print('said')")
             reached, planted = (await attacking).text, (await victim.execute("planted")).text
             if knowledge == "all":
-                assert (reached, planted) == ("['control', 'iopub', 'shell']", "1"), "the attack does not work"
+                assert (reached, planted) == ("['control', 'shell']", "1"), "the attack does not work"
             else:
                 assert (reached, planted) == ("[]", "0")
     if knowledge != "all":

@@ -73,7 +73,8 @@ while not Path({str(go)!r}).exists():
     time.sleep(0.01)
 for i in range(3000):
     display(i)
-tell("displayed\\n")
+    if i == 100:
+        tell("displayed\\n")
 """
     others = servers.descendants()
     async with CodeExecutor(working_dir=tmp_path, sandbox=mode.sandbox, spare_kernel=False) as executor:
