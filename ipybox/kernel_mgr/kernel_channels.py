@@ -115,12 +115,16 @@ class KernelChannels:
         if websocket is None:
             return True
         try:
-            return await disconnect(websocket, timeout)
+            async with Deadline(timeout).limit():
+                await websocket.close()
+        except TimeoutError:  # the gateway may send for ever
+            return False
         finally:
             if self._reader is not None:
                 self._reader.cancel()
                 await asyncio.wait([self._reader])
                 self._reader = None
+        return True
 
     async def request(self, execution: Execution) -> None:
         """Sends an `execute_request`, whose messages go to `execution`; without a kernel, the execution just ends."""
@@ -256,16 +260,6 @@ async def next_data(websocket: aiohttp.ClientWebSocketResponse) -> bytes | None:
             "connection: print less in one call, or write to a file"
         )
     return None
-
-
-async def disconnect(websocket: aiohttp.ClientWebSocketResponse, timeout: float) -> bool:
-    """Closes a WebSocket; returns whether the gateway confirmed that within `timeout` seconds: it may send for ever."""
-    try:
-        async with Deadline(timeout).limit():
-            await websocket.close()
-    except TimeoutError:
-        return False
-    return True
 
 
 async def acknowledge(

@@ -104,7 +104,12 @@ def parse_params(server_params: dict[str, Any]) -> StdioParams | RemoteParams:
             "not both" if "command" in server_params else f"but contain only {[str(key) for key in server_params]}"
         )
         raise ValueError(f"server_params need either 'command' (a stdio server) or 'url', {problem}")
-    kind = _kind(server_params)
+    kind: Kind | None = None
+    for key in ("type", "transport"):
+        if kind is None and (name := server_params.get(key)) is not None:
+            kind = _KINDS.get(re.sub("[-_]", "", name.lower())) if isinstance(name, str) else None
+            if kind is None:
+                raise ValueError(f"server_params[{key!r}] must be one of {list(_KIND_NAMES)}")
     ignored = (*_IGNORED_KEYS, "type", "transport")
     given = {key: value for key, value in server_params.items() if value is not None and key not in ignored}
     if "command" in server_params:
@@ -155,16 +160,6 @@ def is_secure(url: str) -> bool:
     """Returns whether requests to a URL are private: it is HTTPS, or stays on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-
-
-def _kind(params: dict[str, Any]) -> Kind | None:
-    for key in ("type", "transport"):
-        if (name := params.get(key)) is not None:
-            kind = _KINDS.get(re.sub("[-_]", "", name.lower())) if isinstance(name, str) else None
-            if kind is None:
-                raise ValueError(f"server_params[{key!r}] must be one of {list(_KIND_NAMES)}")
-            return kind
-    return None
 
 
 def _kind_of(url: str, given: Literal["http", "sse"] | None) -> Literal["http", "sse"] | None:

@@ -60,19 +60,15 @@ def _of_process(server: StdioParams) -> Iterator[LiteralSecret]:
         if is_secret(name, value):
             yield LiteralSecret(f"env {name}", name, value)
     for before, argument in pairwise(["", *server.args]):
-        name, value = _named(before, argument)
+        name, value = "", argument  # `--api-key …`, `--api-key=…`, `API_KEY=…`, or `X-API-Key: …`
+        if before.startswith("-") and not argument.startswith("-") and is_secret_name(before):
+            name = before
+        elif found := re.fullmatch(r"([\w.-]+)[=:]\s*(.+)", argument, re.DOTALL):
+            name, value = found[1], found[2]
         if is_secret(name, value) and (is_secret_name(name) or name.isupper()):
             yield LiteralSecret(f"the argument {name}", name, _token(value))
         elif has_known_form(argument):
             yield LiteralSecret("an argument", "key", argument)
-
-
-def _named(before: str, argument: str) -> tuple[str, str]:
-    """Returns an argument with its name: `--api-key …`, `--api-key=…`, `API_KEY=…`, or `X-API-Key: …`."""
-    if before.startswith("-") and not argument.startswith("-") and is_secret_name(before):
-        return before, argument
-    found = re.fullmatch(r"([\w.-]+)[=:]\s*(.+)", argument, re.DOTALL)
-    return (found[1], found[2]) if found else ("", argument)
 
 
 def _of_remote(server: RemoteParams) -> Iterator[LiteralSecret]:

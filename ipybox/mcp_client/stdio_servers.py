@@ -159,7 +159,11 @@ def _loads_nothing(words: Sequence[str], places: WritablePlaces) -> bool:
             if "E" in flags and not flags & {"I", "P"}:  # it ignores PYTHONSAFEPATH
                 return False
             first = arguments[count] if count < len(arguments) else ""
-            return (first in ("-m", "-c") or _is_script(first, places)) and _has_safe_path(command)
+            if first not in ("-m", "-c") and not _is_script(first, places):
+                return False
+            real = os.path.realpath(command)  # PYTHONSAFEPATH has an effect from 3.11 on
+            version = re.fullmatch(r"(?:python|pypy)3\.(\d+)t?", os.path.basename(real))
+            return real == os.path.realpath(interpreter()) or (version is not None and int(version[1]) >= 11)
         case "node":
             return bool(arguments) and _is_script(arguments[0], places)
         case "uvx":  # with known options, and packages from an index
@@ -214,13 +218,6 @@ def _is_script(word: str, places: WritablePlaces) -> bool:
 def _python_flags(arguments: Sequence[str]) -> int:
     """Returns how many flags precede the program that Python runs."""
     return len([*takewhile(re.compile("-[bBdEiIOPqsSuv]+").fullmatch, arguments)])
-
-
-def _has_safe_path(python: str) -> bool:
-    """Returns whether a Python honors PYTHONSAFEPATH, as 3.11 and later do, judging by the version in its file name."""
-    real = os.path.realpath(python)
-    version = re.fullmatch(r"(?:python|pypy)3\.(\d+)t?", os.path.basename(real))
-    return real == os.path.realpath(interpreter()) or (version is not None and int(version[1]) >= 11)
 
 
 def _is_relative(word: str) -> bool:

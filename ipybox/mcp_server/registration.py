@@ -35,7 +35,7 @@ from ipybox.support.printable import printable
 from ipybox.workspace.seal import ImportedSecrets
 
 if TYPE_CHECKING:
-    from ipybox.mcp_apigen import ToolModules
+    pass
 
 #: Seconds after which a request is answered, with or without a sign-in: many clients wait for 60.
 ANSWER_TIMEOUT = 45.0
@@ -159,7 +159,12 @@ class Registrations:
             connect_timeout=services.register_timeout,
             on_progress=None if progress is None else lambda line: progress.note(f"{line}\n"),
         )
-        lines = _changes(modules)
+        if modules.new or modules.unknown:
+            lines = [*modules.warnings(), *modules] or ["The server has no tools."]
+        else:  # the agent may already know the tools
+            unchanged = len(modules) - len(modules.added) - len(modules.changed)
+            listing = f"{MCPTOOLS}/{modules.server_name}/__init__.py"
+            lines = [*modules.warnings(), f"unchanged: {unchanged} tools, see {listing}"]
         if services.approve != "auto" and services.uses_hints():
             record = modules.registration
             with suppress(UnansweredError):
@@ -187,15 +192,6 @@ class Registrations:
                 ) from exc
         imported.store(*registration, server.secrets)
         return server
-
-
-def _changes(modules: "ToolModules") -> list[str]:
-    """Returns the names of a server's tools, or only the changes if the agent may already know the tools."""
-    if modules.new or modules.unknown:
-        return [*modules.warnings(), *modules] or ["The server has no tools."]
-    unchanged = len(modules) - len(modules.added) - len(modules.changed)
-    listing = f"{MCPTOOLS}/{modules.server_name}/__init__.py"
-    return [*modules.warnings(), f"unchanged: {unchanged} tools, see {listing}"]
 
 
 def _sign_in_message(url: str) -> str:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from ipybox.mcp_apigen.render.source import is_redundant, known_words
+from ipybox.mcp_apigen.render.source import is_redundant
 
-KNOWN = known_words(["update_pull_request", "owner", "repo", "pullNumber", "direction", "base-branch"])
+#: From the names `update_pull_request`, `owner`, `repo`, `pullNumber`, `direction` and `base-branch`.
+KNOWN = {"base", "branch", "direction", "number", "owner", "pull", "repo", "request", "update"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from ipybox.kernel_mgr import messages
 from ipybox.kernel_mgr.attach.client_messages import encode_frame, models, request_for_kernel, shown_content
-from ipybox.kernel_mgr.kernel_channels import PAUSE, disconnect, next_data
+from ipybox.kernel_mgr.kernel_channels import PAUSE, next_data
 from ipybox.kernel_mgr.remote_kernel import RemoteKernel
 from ipybox.support.bounded_json import LARGE_BYTES
 from ipybox.support.errors import GatewayError
@@ -184,7 +184,9 @@ class KernelRelay:
                 await client.prepare(request)
                 await until_one_ends(self._send_requests(client, kernel), self._send_outputs(kernel, client))
             finally:
-                await disconnect(kernel, SHUTDOWN_GRACE)
+                with suppress(TimeoutError):  # the gateway may send for ever
+                    async with asyncio.timeout(SHUTDOWN_GRACE):
+                        await kernel.close()
                 await client.close()
         except (GatewayError, aiohttp.ClientError, OSError) as exc:
             if not client.prepared:

@@ -5,7 +5,7 @@ The source is short on purpose: agents read these modules, and pay for every tok
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
 
@@ -135,7 +135,8 @@ def _model(model: Model, annotator: Annotator, names: dict[str, str]) -> str:
     body = docstring(model.description, 4)
     if body and model.fields:
         body.append("")
-    known = known_words([annotator.tool_name, *names])
+    words = " ".join(_WORD.findall(" ".join([annotator.tool_name, *names]))).lower()
+    known = {*_ENDING.sub("", words).split()}
     # Fields that callers must give come first.
     needed: list[ModelField] = []
     others: list[ModelField] = []
@@ -173,12 +174,6 @@ def _import(head: str, names: set[str]) -> str:
     ordered = sorted(sorted(names), key=str.isupper, reverse=True)  # as ruff does: constants first
     line = f"{head} {', '.join(ordered)}"
     return line if len(line) <= LINE_LENGTH else "\n".join([f"{head} (", *(f"    {name}," for name in ordered), ")"])
-
-
-def known_words(names: Iterable[str]) -> set[str]:
-    """Returns the words in the names of a tool and of an object's fields."""
-    words = " ".join(_WORD.findall(" ".join(names))).lower()
-    return {*_ENDING.sub("", words).split()}
 
 
 def is_redundant(description: str, known: set[str]) -> bool:
