@@ -23,6 +23,7 @@ KEPT = 200
 #: Messages that say that variables are lost.
 LOST = (
     "the kernel died",
+    "the kernel did not start: its process exited",
     "its state is lost",
     "is lost",
     "could not be restarted",
