@@ -116,7 +116,8 @@ async def sessions(directory: Path, mode: Mode, calls: Calls, params: dict[str, 
         (workspace / "registered.py").write_text(REGISTERED)
     await generate_mcp_sources("scripted", params, of_sdk / "mcptools")
     async with (
-        CodeExecutor(working_dir=of_sdk, sandbox=mode.sandbox) as executor,
+        # Otherwise, the notebook would grow for most of the time: by a megabyte for 1,000 operations, up to 16.
+        CodeExecutor(working_dir=of_sdk, sandbox=mode.sandbox, notebook_bytes=1 << 18) as executor,
         executor.sibling() as sibling,
         client_of(of_server, *mode.options) as client,
     ):
