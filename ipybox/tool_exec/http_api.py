@@ -186,7 +186,7 @@ async def read_json(request: web.BaseRequest, limit: int | None = None, *, what:
             value = await asyncio.to_thread(loads, text, parse_constant=_finite, parse_float=_finite)
         else:
             value = json.loads(text, parse_constant=_finite, parse_float=_finite)
-        if "\\ud" in text or "\\uD" in text:
+        if "\\" in text and ("\\ud" in text or "\\uD" in text):  # one character is found twenty times as fast
             await asyncio.to_thread(_check_text, value)
         return value
     except (json.JSONDecodeError, UnicodeError, RecursionError):
