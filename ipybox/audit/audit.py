@@ -58,7 +58,7 @@ class AuditLog:
         try:
             _ = self._key
         except (OSError, ValueError) as exc:
-            raise AuditError(f"can't read the key for the audit log's hashes: {exc}") from exc
+            raise AuditError(f"can't read or create the key for the audit log's hashes: {exc}") from exc
         self.file.check()
 
     def close(self) -> None:

@@ -141,7 +141,14 @@ class ExecutorConfig:
     @cached_property
     def workspace(self) -> Path:
         """The working directory of the kernels, without links in its path."""
-        return self._directory.resolve()
+        workspace = self._directory.resolve()
+        try:
+            str(workspace).encode()  # settings of the sandbox and of pip contain it
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"the path of the working directory is not valid UTF-8: {str(workspace)!a}: rename it"
+            ) from None
+        return workspace
 
     @cached_property
     def untrusted_root(self) -> Path | None:

@@ -282,7 +282,7 @@ def test_key_that_can_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (state_dir() / "audit.key").mkdir(parents=True)
 
-    with pytest.raises(AuditError, match="can't read the key for the audit log's hashes: "):
+    with pytest.raises(AuditError, match="can't read or create the key for the audit log's hashes: "):
         AuditLog(tmp_path).open()
 
 

@@ -1,6 +1,7 @@
 """An executor whose event loop is closed, or whose process was forked: the error helps, and no process stays."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -110,3 +111,9 @@ def test_a_deleted_working_directory_is_named(kind: str, tmp_path: Path):
     (directory := tmp_path / "deleted").mkdir()
     reason = "the working directory of this process was deleted: change to another one or set `working_dir`"
     assert run(code, directory) == [f"[Errno 2] {reason}"]
+
+
+def test_a_working_directory_needs_a_name_in_utf_8(tmp_path: Path):
+    (directory := Path(os.fsdecode(os.fsencode(tmp_path) + b"/w\xff"))).mkdir()
+    with pytest.raises(ValueError, match=r"working directory is not valid UTF-8: '.*w\\udcff': rename it"):
+        CodeExecutor(working_dir=directory)
