@@ -86,11 +86,11 @@ class GuestKernel(IPythonKernel):
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Executes a cell and returns its reply."""
         shell: Any = self.shell
-        shell.start_execution()
+        number = shell.start_execution()
         execute = partial(cast(Any, super()).do_execute, code, silent, *args, **kwargs)
         try:
             reply = await (execute() if self._inputs is None else self._execute_with_inputs(execute))
-            reply["execution_count"] = shell.execution_count
+            reply["execution_count"] = number
             shell.update_widgets()
             # Displaying the value raised, although the code did not; or the exception's text is too long.
             if reply.get("ename") == "NoneType" or len(reply.get("evalue", "")) > MAX_TEXT:
@@ -98,10 +98,11 @@ class GuestKernel(IPythonKernel):
             return reply
         except BaseException as error:
             shell.abandon_execution()
-            reply = {"execution_count": shell.execution_count, "payload": shell.payload_manager.read_payload()}
+            reply = {"execution_count": number, "payload": shell.payload_manager.read_payload()}
             shell.payload_manager.clear_payload()
             return reply | (shell.shown or error_content(error))
         finally:
+            shell.execution_count = number + 1  # which ipykernel publishes with the next cell's code
             shell.streams.restore()
 
     async def _execute_with_inputs(self, execute: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:

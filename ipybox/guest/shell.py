@@ -178,8 +178,12 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             raise UsageError(f"can't use the {gui} event loop: a kernel has no display")
         super().enable_gui(gui)
 
-    def start_execution(self) -> None:
-        """Resets the state of earlier cells, which ipykernel does only for cells without `await`."""
+    def start_execution(self) -> int:
+        """Resets the state of earlier cells, which ipykernel does only for cells without `await`.
+
+        Returns:
+            The number of the cell.
+        """
         self.streams.restore()
         self._cells += 1
         _execution.set(self._cells)
@@ -189,6 +193,7 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         cast(Any, self.displayhook).msg = None  # left by a display that failed
         # IPython 9 keeps all displays, for a history that the kernel does not have.
         getattr(self.history_manager, "outputs", {}).clear()
+        return self._cells
 
     def abandon_execution(self) -> None:
         """Keeps the code of the current execution from starting after its reply.
