@@ -18,7 +18,8 @@ from ipybox.mcp_server.approval_desk import ApprovalDesk
 from ipybox.mcp_server.attach_socket import AttachSocket
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from ipybox.support.deadline import Deadline
-from ipybox.support.names import STATE_DIR
+from ipybox.support.errors import PolicyError
+from ipybox.support.names import INSTALL_TOOL, OWN_NAME, STATE_DIR
 from ipybox.tool_exec.approval.approvals import accept_call
 
 if TYPE_CHECKING:
@@ -141,13 +142,20 @@ class WorkspaceServices:
             raise min(errors, key=lambda error: isinstance(error, FileNotFoundError))
         return None
 
-    def packages(self) -> "PackageInstaller":
-        """Returns the package installer; raises an AuditError or SandboxError if it can't be created."""
+    async def install(self, package: str) -> str:
+        """Installs a package for cells, unless the policy denies that; the client has asked already.
+
+        Raises what `PackageInstaller` and its `install` raise, and a PolicyError.
+        """
+        if self.approve != "auto":
+            decision = self._read_policy().decide(OWN_NAME, INSTALL_TOOL, {"package_name": package})
+            if decision.effect == "deny":
+                raise PolicyError(f"{package} was not installed: denied by {decision.reason}")
         if self._packages is None:
             from ipybox.kernel_mgr.packages import PackageInstaller
 
             self._packages = PackageInstaller(self.config.workspace, self.config.settings, audit=self.opened_audit())
-        return self._packages
+        return await self._packages.install(package)
 
     def _new_executor(self) -> CodeExecutor:
         policy = None if self.approve == "auto" else self._load_policy()

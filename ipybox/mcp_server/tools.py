@@ -129,7 +129,7 @@ class ToolHandlers:
     ) -> CallToolResult:
         """Installs a Python package for cells of this and later sessions."""
         try:
-            return _success(await self._services.packages().install(package_name))
+            return _success(await self._services.install(package_name))
         except (IpyboxError, ValueError, OSError) as exc:
             return failure_result(exc)
 

@@ -15,6 +15,10 @@ from typing import Final
 #: The name of ipybox itself in approvals, the audit log and clients' configurations; no MCP server has it.
 OWN_NAME: Final = "ipybox"
 
+#: Its tools that install and remove packages.
+INSTALL_TOOL: Final = "install_package"
+UNINSTALL_TOOL: Final = "uninstall_package"
+
 #: The ipybox directory of the workspace, which only the host writes.
 STATE_DIR: Final = ".ipybox"
 

@@ -27,7 +27,7 @@ from ipybox.guest.tools.protocol import (
     is_run_request,
     is_shell_request,
 )
-from ipybox.support.names import OWN_NAME
+from ipybox.support.names import INSTALL_TOOL, OWN_NAME, UNINSTALL_TOOL
 from ipybox.support.sizes import format_bytes
 from ipybox.tool_exec.dispatch import APP_PARAMS, APP_SERVER, Batch, ToolCaller, encoded, run_call
 from ipybox.tool_exec.http_api import ByteBudget, DeniedError, Handler, read_json
@@ -42,8 +42,6 @@ MAX_LARGE_BYTES = 2 * MAX_REQUEST_BYTES
 MAX_SHELL_BYTES = 4 << 20
 
 CallsT = TypeVar("CallsT", RunRequest, RunManyRequest)
-
-INSTALL_TOOL, UNINSTALL_TOOL = "install_package", "uninstall_package"
 
 
 class KernelRequests:

@@ -65,7 +65,9 @@ async def test_a_client_uses_the_session_of_a_server(tmp_path: Path, mode: Mode)
             url, token = (await command.until(r"(http://\S+)/\?token=(\S+)")).groups()
             async with person_with(url, token) as person:
                 await person.until("stream", await person.execute("x += 1; print(x)"), text="42\n")
-                number = (await person.until("execute_input", await person.execute("1 / 0")))["content"]["execution_count"]
+                number = (await person.until("execute_input", await person.execute("1 / 0")))["content"][
+                    "execution_count"
+                ]
                 reply = await person.until("execute_reply", status="error", execution_count=number)
                 assert f"Cell In[{number}]" in re.sub(r"\x1b\[[\d;]*m", "", "".join(reply["content"]["traceback"]))
                 seen = await output(agent, "print(x)", session="work")

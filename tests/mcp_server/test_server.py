@@ -349,6 +349,16 @@ async def test_packages_are_installed_or_refused_with_the_reason(served: Served)
     assert "ipybox-no-such-package was not found in the package registry" in text_of(unknown)
 
 
+@pytest.mark.asyncio
+async def test_a_rule_forbids_packages(tmp_path: Path):
+    (rules := tmp_path / "ipybox.yaml").write_text("default: ask\nrules:\n  - {effect: deny, server: ipybox}\n")
+    async with client_of(tmp_path, "--approve", str(rules)) as client:
+        result = await call(client, "install_package", package_name="cowsay==6.1")
+        assert result.is_error
+        assert "cowsay==6.1 was not installed: denied by ipybox.yaml:3" in text_of(result)
+    assert not (tmp_path / ".ipybox" / "packages").exists()
+
+
 @on_shared_server
 async def test_registration_that_fails_says_why(served: Served):
     cases: list[tuple[str, dict[str, Any], str]] = [
