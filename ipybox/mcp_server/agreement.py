@@ -51,11 +51,15 @@ async def agreed(server_name: str, record: Registration, ask: Ask) -> Registrati
 
 
 def _chosen(record: Registration, entered: list[str]) -> list[str]:
-    """Returns the tools with these names, and those that the form lists and match one of them as a pattern."""
+    """Returns the tools with these names, and those that the form lists and match one of them as a pattern.
+
+    A server can name a tool that the form doesn't list `*`: what contains a wildcard is no name.
+    """
     patterns = [name_glob(each) for each in entered]
     listed = [name for names in _kinds(record).values() for name in _fitting(names)]
-    matching = {name for name in listed if any(pattern.found_in(name) for pattern in patterns)}
-    return [name for name in record.tools if name in {*entered} | matching]
+    chosen = {name for name in listed if any(pattern.found_in(name) for pattern in patterns)}
+    chosen |= {each for each in entered if not re.search("[*?]", each)}
+    return [name for name in record.tools if name in chosen]
 
 
 def _first_form(

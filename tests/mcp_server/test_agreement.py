@@ -292,6 +292,14 @@ async def test_an_argument_that_the_server_does_not_list_meets_no_rule_for_certa
                 assert expected in await run(client, code)
 
 
+async def test_a_wildcard_names_no_tool_that_the_form_does_not_list(workspace: Path, server: Server):
+    user = User(chosen("choose"), named("ech?, *"))
+    server.lists(**{"echo": READS, "*": None, "ech?": None})
+    async with serving(workspace, user) as client:
+        await server.register(client)
+    assert unasked(workspace) == {"echo": True, "*": False, "ech?": False}
+
+
 async def test_a_pattern_covers_only_tools_that_fit_into_the_form(workspace: Path, server: Server):
     user = User(chosen("choose"), named("*"))
     server.lists(**{f"tool_{each}": READS for each in range(1000)}, **{f"get_{each}": FETCHES for each in range(1000)})
