@@ -32,7 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId
 
-from ipybox.audit.redaction import Redactor, is_key
+from ipybox.audit.redaction import Redactor, is_key, is_secret
 from ipybox.mcp_client import process_guard
 from ipybox.mcp_client.failures import STDERR_LINES, ServerStderr, failure_text, first_leaf, readable_line
 from ipybox.mcp_client.http_client import MCPHTTPClient, PostFailure
@@ -143,10 +143,17 @@ class ClientConnection:
 
     @cached_property
     def choice(self) -> str:
-        """A hash of the program or address that placeholders choose, see `ToolSpec.chosen`; keys don't count."""
+        """A hash of what placeholders choose, see `ToolSpec.chosen`; keys and other secrets don't count."""
         if not self._values:
             return ""
-        chosen = {key: self.server_params.get(key) for key in ("command", "args", "cwd", "url")}
+        chosen = {**self.server_params}
+        for key in ("env", "headers"):
+            fields: dict[str, str] = chosen.get(key) or {}
+            filled = fill_in(fields, self._values)
+            # A URL is an address even if it contains a password.
+            chosen[key] = {
+                name: fields[name] for name, value in filled.items() if "://" in value or not is_secret(name, value)
+            }
         values = {name: value for name, value in self._values.items() if not is_key(value)}
         return secret_hash(fill_in(chosen, values)) if variables(chosen) else ""
 

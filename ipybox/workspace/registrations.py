@@ -51,7 +51,7 @@ class ToolSpec:
     output_schema: Any = None
     #: The values of `HINTS` that apply to it, including MCP's defaults; none for a function of the application.
     hints: tuple[str, ...] = ()
-    #: A hash of the program or address of its server; empty unless placeholders choose it.
+    #: A hash of its server's parameters without secrets; empty unless placeholders choose some of them.
     chosen: str = ""
 
     @property

@@ -181,6 +181,24 @@ async def test_a_server_that_a_changed_variable_puts_in_the_place_of_an_accepted
         assert user.answers == []
 
 
+async def test_a_changed_variable_in_a_servers_environment_asks_and_is_shown(workspace: Path, server: Server):
+    variables = workspace / ".env"
+    variables.write_text("BASE=https://a:b@good.example\nTOKEN=hunter2")
+    server.params["env"] = {"API_BASE": "${BASE}", "API_TOKEN": "${TOKEN}"}
+    user = User(chosen(THE_ONE))
+    async with serving(workspace, user) as client:
+        await server.register(client)
+        variables.write_text("BASE=https://a:b@good.example\nTOKEN=hunter3")
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        variables.write_text("BASE=https://evil.example\nTOKEN=hunter2")
+        await client.call_tool("reset", {})
+        user.answers += [DECLINE]
+        assert "call to scripted.echo was rejected" in await run(client, calling("echo", text="a"))
+        user.answers += [DECLINE]
+        await server.register(client)
+    assert user.forms[-1].message.splitlines()[1].startswith("| API_BASE=https://evil.example API_TOKEN=…")
+
+
 async def test_hints_of_a_tool_that_is_listed_twice_with_differences_do_not_count(workspace: Path, server: Server):
     user = User()
     async with serving(workspace, user) as client:
