@@ -59,7 +59,7 @@ class ElicitationApprover:
         self.timeout = timeout
         self.desk = desk or ApprovalDesk(Path())
         self.redactor = Redactor(shortened)
-        self._clients: WeakValueDictionary[object, _Client] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[object, FormClient] = WeakValueDictionary()
 
     def cell(
         self,
@@ -74,10 +74,16 @@ class ElicitationApprover:
         `ask` shows the user a form; None if the client can't. `client` identifies the client as far as the transport
         allows. `turn` holds the client's lock while a form can be shown. `tell` shows the user a line.
         """
-        return CellApprover(self, ask, self._clients.setdefault(client, _Client()), turn, tell)
+        return CellApprover(self, ask, self.client(client), turn, tell)
+
+    def client(self, identity: object) -> "FormClient":
+        """Returns what is known about a client, by what identifies it."""
+        return self._clients.setdefault(identity, FormClient())
 
 
-class _Client:
+class FormClient:
+    """A client that shows forms."""
+
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         #: Whether the client gave the latest answer itself.
@@ -100,7 +106,7 @@ class CellApprover:
 
     _approver: ElicitationApprover
     _ask: Ask | None
-    _client: _Client
+    _client: FormClient
     _turn: Turn
     _tell: Callable[[str], None]
     _calls: Counter[_Tool] = field(default_factory=Counter[_Tool])

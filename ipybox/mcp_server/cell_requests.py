@@ -17,7 +17,7 @@ from ipybox.code_exec.executor import CodeExecutionResult
 from ipybox.kernel_mgr.display_forms import text_of, text_of_all
 from ipybox.kernel_mgr.output_collector import OutputCollector
 from ipybox.mcp_server.approver import ElicitationApprover
-from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, shows_forms
+from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, client_identity, shows_forms
 from ipybox.mcp_server.kernel_sessions import DEFAULT_SESSION, KernelSessions
 from ipybox.mcp_server.progress import Progress
 from ipybox.support.deadline import Deadline
@@ -169,8 +169,7 @@ class CellRequests:
     def _start(self, session: str, code: str, timeout: float, context: Context[Any, Any], *, returns: bool) -> _Cell:
         """Starts a cell; unless its client `returns` for the result, its questions don't wait long for a request."""
         client = _client_of(context)
-        # On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
-        asked = object() if client.mcp_session is None and context.headers is not None else client.mcp_session
+        asked = client_identity(context)
 
         def approver(cell: _Cell, deadline: Deadline) -> ApprovalCallback:
             if (asking := self._approver()) is None:

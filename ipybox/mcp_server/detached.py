@@ -190,6 +190,14 @@ async def _sent(form: Form, context: Context[Any, Any]) -> ElicitResult:
     return await context.session.elicit_url(form.message, form.url, uuid.uuid4().hex, context.request_id)
 
 
+def client_identity(context: Context[Any, Any]) -> object:
+    """Returns what identifies a request's client, as far as the transport allows.
+
+    On stdio there is only one client; over HTTP without sessions (MCP 2026-07-28), each request has its own.
+    """
+    return None if context.headers is None else context.headers.get("mcp-session-id") or object()
+
+
 def shows_forms(context: Context[Any, Any]) -> bool:
     """Returns whether the client can show forms."""
     elicitation = context.client_capabilities and context.client_capabilities.elicitation

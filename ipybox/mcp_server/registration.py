@@ -14,7 +14,7 @@ import asyncio
 import json
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
@@ -25,7 +25,7 @@ from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.servers import ConfiguredServer, configured_servers, find_server
 from ipybox.mcp_server import approver
 from ipybox.mcp_server.agreement import Ask, agreed
-from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, shows_forms
+from ipybox.mcp_server.detached import DetachedTask, DetachedTasks, client_identity, shows_forms
 from ipybox.mcp_server.progress import Progress
 from ipybox.mcp_server.question import ADD, FIELD, server_form
 from ipybox.mcp_server.services import WorkspaceServices
@@ -33,9 +33,6 @@ from ipybox.support.errors import MCPServerError
 from ipybox.support.names import MCPTOOLS
 from ipybox.support.printable import printable
 from ipybox.workspace.seal import ImportedSecrets
-
-if TYPE_CHECKING:
-    pass
 
 #: Seconds after which a request is answered, with or without a sign-in: many clients wait for 60.
 ANSWER_TIMEOUT = 45.0
@@ -64,15 +61,21 @@ class Registration(DetachedTask[str]):
         if answer.exception() is None and answer.result().action != "accept":
             self.task.cancel()
 
-    async def content(self, context: Context[Any, Any], form: ElicitRequestFormParams) -> dict[str, Any]:
+    async def content(
+        self, context: Context[Any, Any], services: WorkspaceServices, form: ElicitRequestFormParams
+    ) -> dict[str, Any]:
         """Returns what the user enters in a form; raises an UnansweredError if no person does."""
         if not shows_forms(context):
             raise UnansweredError("this client can't ask its user")
-        clock = asyncio.get_running_loop().time
+        clock, client = asyncio.get_running_loop().time, approver.FormClient()
+        if services.approve != "auto":  # the user may be looking at a form about a call
+            client = services.opened_approver().client(client_identity(context))
         try:
-            async with self.turn(asyncio.Lock()), asyncio.timeout(FORM_TIMEOUT):
+            async with self.turn(client.turn), asyncio.timeout(FORM_TIMEOUT):
                 shown = clock()
+                client.withdrawn = True
                 answer = await self.ask(form)
+                client.withdrawn = False
         except TimeoutError as exc:
             raise UnansweredError("the form expired") from exc
         except (MCPError, ValidationError) as exc:
@@ -144,7 +147,7 @@ class Registrations:
         from ipybox.mcp_apigen import generate_mcp_sources
 
         services, config = self._services, self._services.config
-        ask = partial(task.content, context)
+        ask = partial(task.content, context, services)
         if not server_params:
             server = await self._configured(server_name, ask)
             server_name, server_params = server.package, server.params

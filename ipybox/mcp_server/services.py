@@ -158,7 +158,7 @@ class WorkspaceServices:
         return await self._packages.install(package)
 
     def _new_executor(self) -> CodeExecutor:
-        policy = None if self.approve == "auto" else self._load_policy()
+        policy = None if self.approve == "auto" else self.opened_approver().policy
         config = replace(self.config, approval_policy=policy, audit=self.opened_audit())
         self._attach_socket.start()
         return CodeExecutor.configured(config, self.observer)
@@ -186,12 +186,13 @@ class WorkspaceServices:
             case load:
                 return load()
 
-    def _load_policy(self) -> "ApprovalPolicy":
+    def opened_approver(self) -> "ElicitationApprover":
+        """Returns what decides on tool calls, unless all are approved; raises a PolicyError."""
         # Imported late, because only policies need them.
         from ipybox.audit.redaction import shortened, workspace_redactor
         from ipybox.mcp_server.approver import ElicitationApprover
 
-        policy = self._read_policy()
-        self._approver = ElicitationApprover(policy, desk=self._desk)
-        self._approver.redactor = workspace_redactor(self.config.workspace, self.config.variables or {}, shortened)
-        return policy
+        if self._approver is None:
+            self._approver = ElicitationApprover(self._read_policy(), desk=self._desk)
+            self._approver.redactor = workspace_redactor(self.config.workspace, self.config.variables or {}, shortened)
+        return self._approver

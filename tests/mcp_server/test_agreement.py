@@ -1,5 +1,6 @@
 """`--approve writes`: a person agrees to a server's reading tools once, and is asked again about whatever changes."""
 
+import asyncio
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp_types import ElicitResult
+from mcp_types import ElicitRequestParams, ElicitResult
 
 from ipybox import ExecutorConfig
 from ipybox.code_exec import registration
@@ -22,6 +23,7 @@ from tests.conftest import Mode
 from tests.mcp_client.remote_server import remote_server
 from tests.mcp_server.in_process import connected
 from tests.mcp_server.test_approver import Era, User, run
+from tests.servers import WAIT
 
 READS, FETCHES = {"readOnlyHint": True, "openWorldHint": False}, {"readOnlyHint": True}
 DECLINE = ElicitResult(action="decline")
@@ -65,7 +67,7 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
-def serving(workspace: Path, user: User | None, era: Era = "legacy", approve: Any = "writes", **options: Any) -> Any:
+def serving(workspace: Path, user: Any, era: Era = "legacy", approve: Any = "writes", **options: Any) -> Any:
     server = MCPServer(ExecutorConfig(working_dir=workspace, **options), approve=approve)
     return connected(server, elicitation_callback=user, mode=era)
 
@@ -316,6 +318,35 @@ async def test_a_wildcard_names_no_tool_that_the_form_does_not_list(workspace: P
     async with serving(workspace, user) as client:
         await server.register(client)
     assert unasked(workspace) == {"echo": True, "*": False, "ech?": False}
+
+
+async def test_a_form_about_a_server_waits_for_one_about_a_call(
+    workspace: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    """A client shows one form after the other: what a person answers must not have replaced another form just now."""
+    monkeypatch.setattr(approver, "READING_TIME", 1)
+    waiting, screen = asyncio.Event(), asyncio.Lock()
+    forms: list[str] = []
+
+    async def user(_: object, form: ElicitRequestParams) -> ElicitResult:
+        async with screen:
+            forms.append(form.message)
+            waiting.set()
+            if len(forms) == 1:
+                await asyncio.sleep(WAIT)  # until the cell withdraws its call
+            return chosen(THE_ONE)
+
+    call = "scripted.run_sync('echo', {'text': 'a'})"
+    withdrawn = (
+        f"import threading, time; from registered import scripted\nthreading.Thread(target=lambda: {call}).start()"
+    )
+    servers.register(workspace, scripted=servers.scripted())
+    async with serving(workspace, user) as client:
+        cell = asyncio.create_task(run(client, f"{withdrawn}; time.sleep(3)"))
+        await waiting.wait()
+        assert "0 run without asking" in await server.register(client)
+        await cell
+    assert [form.split(":")[0] for form in forms] == ["Code calls scripted.echo\n| text", "MCP server scripted"]
 
 
 async def test_a_pattern_covers_only_tools_that_fit_into_the_form(workspace: Path, server: Server):
