@@ -28,6 +28,9 @@ ROOT: str = globals()["ROOT"]
 #: Processes that may write no file, which they need for their data.
 WITHOUT_FILES = ("/image_worker.py",)
 
+#: Programs that run without site-packages, in which coverage is.
+GUARDS = ("process_guard.py", "placeholders.py", "tied.py")
+
 #: Programs of which nothing is measured: servers that tests start, pip, and workers of pools in code of tests.
 OTHERS = (
     *("mcp_server_", "pip", f"{ROOT}/tests/", "ruff", "compileall", "venv", "ensurepip", "uv"),
@@ -112,7 +115,7 @@ def measure_guards() -> None:
         words = cast(list[Any], args) if isinstance(args, list) else []
         if isinstance(args, tuple):
             words = list(cast(tuple[Any, ...], args))
-        guard = words[1:3] == ["-I", "-S"] and str(words[3]).endswith(("process_guard.py", "placeholders.py"))
+        guard = words[1:3] == ["-I", "-S"] and str(words[3]).endswith(GUARDS)
         init(self, cast(Any, [words[0], "-I", *words[3:]] if guard else args), *others, **kwargs)
 
     cast(Any, subprocess.Popen).__init__ = init_with_site
