@@ -23,7 +23,7 @@ from ipybox.remote.application.push import Push
 from ipybox.remote.node import NodeFiles, NodeWorkspace
 from ipybox.remote.wire import protocol
 from ipybox.remote.wire.connection import Connection
-from ipybox.remote.wire.protocol import PREAMBLE, Content, Exchange, Message, answer
+from ipybox.remote.wire.protocol import PREAMBLE, Content, Exchange, Message, answer, platform_name
 from ipybox.remote.wire.stream import Stream
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 
@@ -47,8 +47,8 @@ class Ends:
         self._serving: set[asyncio.Task[None]] = set()
         self.push = self.new_push()
 
-    def new_push(self, other_platform: str | None = None, settings: SandboxSettings | None = None) -> Push:
-        return Push(self.here, self.link, settings=settings, other_platform=other_platform)
+    def new_push(self, platform: str | None = None, settings: SandboxSettings | None = None) -> Push:
+        return Push(self.here, self.link, settings=settings, platform=platform or platform_name())
 
     def be_hostile(self, given: "Message | bytes", content: bytes = b"") -> None:
         """Replaces the node by one that answers like this."""
@@ -313,8 +313,10 @@ async def test_installed_packages_go_to_a_node_of_the_same_platform(ends: Ends, 
         assert await ends.push.send() == []
     assert [len(part) for part in packed] == [3]
     assert (ends.there / ".ipybox/packages/tidy/.env").read_text() == "y"
-    other = ends.new_push("it has another Python")
-    assert await other.send() == ["Installed packages are not on the node: it has another Python."]
+    other = ends.new_push("Python of Mars")
+    (notice,) = await other.send()
+    assert notice.startswith(f"Installed packages are not on the node: they are for {platform_name()}, and the node ")
+    assert notice.endswith(" runs Python of Mars: install them there, in ipybox's environment.")
     assert await other.send() == []
     package.rename(ends.here / "old")
     put(package, {"neat/__init__.py": "x"})

@@ -246,10 +246,7 @@ class EngineGateway(Gateway):
     async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
         from ipybox.remote.application.push import Push
 
-        here, there, other = protocol.platform_name(), printable(node.platform), None
-        if here != there:
-            other = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
-        self._push = Push(self._workspace, link, settings=self._setup.sandbox, other_platform=other)
+        self._push = Push(self._workspace, link, settings=self._setup.sandbox, platform=printable(node.platform))
         self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
     async def _ready(self, process: EngineProcess, link: NodeLink, proof: str) -> tuple[Exchange, Ready]:

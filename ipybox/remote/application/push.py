@@ -59,16 +59,14 @@ _Names = tuple[str, ...]
 
 
 class Push:
-    """Sends files to one node, and reads files from it. `other_platform` says why installed packages aren't sent."""
+    """Sends files to one node, and reads files from it. `platform` is the node's, see `platform_name`."""
 
-    def __init__(
-        self, workspace: Path, link: NodeLink, *, settings: SandboxSettings | None, other_platform: str | None
-    ):
+    def __init__(self, workspace: Path, link: NodeLink, *, settings: SandboxSettings | None, platform: str):
         self._workspace = workspace
         self._link = link
         self._uploads = uploads_to(workspace)
         self._rules = TransferRules(workspace, [workspace], settings)
-        self._other_platform = other_platform
+        self._platforms = protocol.platform_name(), platform
         #: The status of the files on the node, by directory or upload.
         self._sent: dict[str, dict[str, _Status]] = {}
         #: The status of the package directory when it was sent; each installation replaces the directory.
@@ -115,8 +113,10 @@ class Push:
             seen = _status(directory.lstat())
         except OSError:
             return []
-        if self._other_platform is not None:
-            return [f"Installed packages are not on the node: {self._other_platform}."]
+        here, there = self._platforms
+        if here != there:
+            why = f"they are for {here}, and the node runs {there}: install them there, in ipybox's environment"
+            return [f"Installed packages are not on the node: {why}."]
         if seen == self._packages:
             return []
         notices = await self._try(directory.relative_to(self._workspace).as_posix(), lambda _: None)
