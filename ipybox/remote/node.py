@@ -152,8 +152,6 @@ class _Node:
         """Stops the gateway and all kernels, and closes the connection."""
         self.connection.close()
         await self._tasks.cancel()
-        for waiting in self._waiting:
-            waiting.close()
         if self._gateway is not None:
             await self._gateway.stop(STOP_TIMEOUT)
         if self._workspace is not None:
@@ -240,8 +238,7 @@ class _Node:
         assert self._gateway is not None
         cell, _ = await exchange.receive(protocol.Cell)
         with self._gateway.measure_cell(cell.kernel, lambda message: self._report_cpu(exchange, message)):
-            while await exchange.stream.receive():
-                pass
+            await exchange.stream.receive()
 
     def _report_cpu(self, exchange: Exchange, message: str) -> None:
         async def report() -> None:

@@ -104,6 +104,27 @@ async def test_the_last_output_of_a_peer_that_has_exited_is_read():
     assert read == b"last words"
 
 
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "closed"])
+@pytest.mark.parametrize("turns", range(1, 5))
+async def test_connection_that_ends_while_it_opens_leaves_no_descriptor(turns: int, cancelled: bool):
+    before = set(os.listdir("/dev/fd"))
+    (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
+    client = Connection(client=True)
+    opening = asyncio.create_task(client.open(read_here, write_here))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if cancelled:
+        opening.cancel()
+    else:
+        client.close()
+    await asyncio.gather(opening, return_exceptions=True)
+    client.close()
+    await asyncio.sleep(0)
+    for fd in (read_there, write_there):
+        os.close(fd)
+    assert set(os.listdir("/dev/fd")) == before
+
+
 async def test_a_flood_of_small_frames_leaves_the_event_loop_to_others(ends: Ends, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection, "COSTLY", 0.0)
     reading = cast(Any, ends.client)._reading
@@ -144,6 +165,10 @@ async def hostile(action: str) -> Connection:
             server.remote_settings.acknowledge()
             server.push_stream(1, 2, [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "x")])
             os.write(write_there, server.data_to_send())
+        case "deaf":
+            while not client.closed.is_set():
+                client.ping()
+                await asyncio.sleep(0)
         case _:
             os.write(write_there, server.data_to_send() + b"\0\0\1" + bytes(6) + b"x")  # data of stream 0
     async with asyncio.timeout(WAIT):
@@ -153,7 +178,8 @@ async def hostile(action: str) -> Connection:
     return client
 
 
-@pytest.mark.parametrize("action", ["window", "push", "garbage"])
-async def test_peer_that_breaks_the_rules_is_cut_off(action: str):
+@pytest.mark.parametrize("action", ["window", "push", "deaf", "garbage"])
+async def test_peer_that_breaks_the_rules_is_cut_off(action: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "MAX_WRITE_BUFFER", 1 << 10)
     client = await hostile(action)
     assert client.violation is not None

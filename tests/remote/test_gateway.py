@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from ipybox import CodeExecutor, ExecutorConfig
-from ipybox.errors import GatewayError
+from ipybox.errors import GatewayError, SandboxError
+from ipybox.remote.application import gateway
+from ipybox.remote.wire import protocol
 from tests.servers import WAIT
 
 PREAMBLE = f"ipybox-node {version('ipybox')}"
+
+#: Sends nothing but settings, which are empty.
+BUSY = r"echo busy >&2; while sleep 0.1; do printf '\0\0\0\4\0\0\0\0\0'; done"
 
 
 @pytest.mark.parametrize(
@@ -33,10 +38,20 @@ PREAMBLE = f"ipybox-node {version('ipybox')}"
             "echo waiting for resources >&2; cat",
             "did not provide a node within 1 s \\(queue_timeout\\)\nwaiting for resources$",
         ),
+        (f"echo '{PREAMBLE}'; cat >&2", "exited during startup: the node has not responded for 0.5 s"),
+        (f"echo '{PREAMBLE}'; {BUSY}", "did not start its gateway within 2 s\nbusy$"),
     ],
-    ids=["ends", "prints", "no-ipybox", "version", "noise", "wire", "ends-late", "queue"],
+    ids=["ends", "prints", "no-ipybox", "version", "noise", "wire", "ends-late", "queue", "silent", "busy"],
 )
-async def test_command_that_provides_no_node_is_an_error_that_says_why(tmp_path: Path, script: str, message: str):
+async def test_command_that_provides_no_node_is_an_error_that_says_why(
+    tmp_path: Path, script: str, message: str, monkeypatch: pytest.MonkeyPatch
+):
+    for module, name, seconds in (
+        (gateway, "START_TIMEOUT", 2),
+        (protocol, "PING_INTERVAL", 0.1),
+        (protocol, "NODE_LOST_AFTER", 0.5),
+    ):
+        monkeypatch.setattr(module, name, seconds)
     executor = CodeExecutor(working_dir=tmp_path, engine=["sh", "-c", script], queue_timeout=1)
     async with asyncio.timeout(WAIT):
         with pytest.raises(GatewayError, match=message):
@@ -47,6 +62,29 @@ async def test_command_that_is_not_there_is_an_error(tmp_path: Path):
     executor = CodeExecutor(working_dir=tmp_path, engine=["no-such-scheduler", "-n1"])
     with pytest.raises(GatewayError, match="the engine's command was not found: no-such-scheduler: install it"):
         await executor.start()
+
+
+async def test_job_that_waits_in_a_queue_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`make cluster` tries it with a real scheduler."""
+    monkeypatch.setattr(gateway, "LOOK_INTERVAL", 0.2)
+    for name, script in (
+        ("srun", "echo 'srun: job 17 queued and waiting for resources' >&2; exec sleep 60"),
+        ("squeue", "echo '17 PENDING Resources'"),
+        ("scancel", ""),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "workspace").mkdir()
+    executor = CodeExecutor(working_dir=tmp_path / "workspace", engine=[f"{tmp_path}/srun", "x"], queue_timeout=1)
+    with pytest.raises(GatewayError, match=r"waiting for the scheduler: job 17, PENDING \(Resources\)\n"):
+        await executor.start()
+    assert not executor.status.waits_for
+
+
+async def test_node_without_a_sandbox_refuses_to_start_one(tmp_path: Path, command: list[str]):
+    engine = ["/usr/bin/env", "PATH=/nowhere", *command[1:]]
+    with pytest.raises(SandboxError, match="srt"):
+        await CodeExecutor(working_dir=tmp_path, engine=engine, sandbox=True).start()
 
 
 async def test_program_of_the_workspace_is_not_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -38,13 +38,17 @@ def test_engine_is_found_by_its_name(configuration: Path, places: WritablePlaces
         ("x: {command: srun -n1}", r"x.command: Input should be a valid list"),
         ("x: {command: [srun], enw: []}", r"x.enw: Extra inputs are not permitted"),
         ("x: [", "is not valid YAML"),
+        (None, "engines.yaml can't be read: Is a directory"),
     ],
-    ids=["empty", "text", "unknown", "yaml"],
+    ids=["empty", "text", "unknown", "yaml", "directory"],
 )
 def test_wrong_file_is_an_error_that_says_where(
-    configuration: Path, places: WritablePlaces, content: str, message: str
+    configuration: Path, places: WritablePlaces, content: str | None, message: str
 ):
-    configuration.write_text(content)
+    if content is None:
+        configuration.mkdir()
+    else:
+        configuration.write_text(content)
     with pytest.raises(ValueError, match=message):
         find_engine("x", places)
 

@@ -137,7 +137,7 @@ class EngineGateway(Gateway):
         """See `Gateway.withdraw`. Cancels the queued job."""
         self._withdrawn = True
         if self._link is not None and not self._started:
-            self._link.fail("")
+            self._link.fail("it was cancelled")
 
     async def stop(self, timeout: float = 10) -> None:
         """See `Gateway.stop`. Stops the node and the command."""
@@ -265,8 +265,6 @@ class EngineGateway(Gateway):
             link.fail(f"the node sent {exc}")
             raise GatewayError(f"the node exited during startup: {link.problem}") from None
         except StreamClosedError:
-            if self._withdrawn:
-                raise GatewayError("the start of the node was cancelled") from None
             reason = link.problem or await process.exit_report()
             raise GatewayError(f"the node exited during startup: {reason}") from None
         except TimeoutError:

@@ -7,7 +7,6 @@ link.
 import asyncio
 import logging
 import socket
-from contextlib import suppress
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -36,8 +35,9 @@ class NodeLink:
 
     def __init__(self, on_tool_connection: AcceptedSocket):
         self._on_tool_connection = on_tool_connection
-        self._settled = asyncio.Event()
-        self._connection = Connection(client=True, on_closed=self._settled.set)
+        #: Done when the node has greeted; cancelled if the link closes before.
+        self._settled = asyncio.get_running_loop().create_future()
+        self._connection = Connection(client=True, on_closed=self._settled.cancel)
         self._noise = bytearray()
         self._tool_connections = asyncio.Semaphore(MAX_TOOL_CONNECTIONS)
         self._tasks = TaskSet()
@@ -66,10 +66,8 @@ class NodeLink:
 
     async def settled(self, timeout: float) -> bool:
         """Waits up to `timeout` seconds until the node has greeted or the link is closed; returns whether it has."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._settled.wait()
-        return self._settled.is_set()
+        await asyncio.wait([self._settled], timeout=timeout)
+        return self._settled.done()
 
     async def close(self) -> None:
         """Closes the link, which stops the node."""
@@ -139,7 +137,7 @@ class NodeLink:
             return None
         self._connection.start()
         self.greeted = True
-        self._settled.set()
+        self._settled.set_result(None)
         return bytes(rest)
 
     async def _ping(self) -> None:

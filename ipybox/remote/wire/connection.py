@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import (
-    ConnectionTerminated,
     DataReceived,
     Event,
     RequestReceived,
@@ -144,8 +143,7 @@ class Connection(asyncio.Protocol):
 
     async def wait_written(self) -> None:
         """Waits, after `close`, until pending data is written or the pipe is broken."""
-        if self._writing is not None:
-            await self._written.wait()
+        await self._written.wait()
 
     def request(self, path: str) -> Stream:
         """Opens a stream; raises a StreamClosedError if the connection is closed or has too many streams."""
@@ -161,8 +159,6 @@ class Connection(asyncio.Protocol):
 
     def sendable(self, stream: Stream) -> int:
         """Returns how many bytes a stream can send now; -1 if it is closed."""
-        if self.closed.is_set():
-            return -1
         try:
             window = self.h2.local_flow_control_window(stream.number)
         except H2Error:
@@ -246,8 +242,6 @@ class Connection(asyncio.Protocol):
             case RequestReceived() if number is not None:
                 headers = dict(cast("list[tuple[Any, Any]]", event.headers or []))
                 self._on_request(self._add(number, str(headers.get(":path", "")), answered=False))
-            case ConnectionTerminated():
-                self._end()
             case _ if not number:  # the connection's window, or settings, which may change windows
                 for each in self._streams.values():
                     each.wake()
@@ -280,8 +274,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Makes writers wait."""
-        if not self.closed.is_set():
-            self.writable.clear()
+        self.writable.clear()
 
     def resume_writing(self) -> None:
         """Lets writers continue."""
@@ -289,8 +282,8 @@ class Connection(asyncio.Protocol):
 
     def _violated(self, what: str) -> None:
         self.violation = self.violation or what
-        if self._writing is not None:
-            self._writing.abort()
+        assert self._writing is not None
+        self._writing.abort()
         self._end()
 
     def _end(self) -> None:
