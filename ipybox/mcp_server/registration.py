@@ -168,7 +168,7 @@ class Registrations:
             unchanged = len(modules) - len(modules.added) - len(modules.changed)
             listing = f"{MCPTOOLS}/{modules.server_name}/__init__.py"
             lines = [*modules.warnings(), f"unchanged: {unchanged} tools, see {listing}"]
-        if services.approve != "auto" and services.uses_hints():
+        if services.approve != "auto" and services.opened_approver().policy.uses_hints:
             record = modules.registration
             with suppress(UnansweredError):
                 record = await agreed(modules.server_name, record, ask)

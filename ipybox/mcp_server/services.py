@@ -148,7 +148,7 @@ class WorkspaceServices:
         Raises what `PackageInstaller` and its `install` raise, and a PolicyError.
         """
         if self.approve != "auto":
-            decision = self._read_policy().decide(OWN_NAME, INSTALL_TOOL, {"package_name": package})
+            decision = self.opened_approver().policy.decide(OWN_NAME, INSTALL_TOOL, {"package_name": package})
             if decision.effect == "deny":
                 raise PolicyError(f"{package} was not installed: denied by {decision.reason}")
         if self._packages is None:
@@ -168,10 +168,6 @@ class WorkspaceServices:
         if self._audit is None:
             self._audit = self.config.opened_audit_log()
         return self._audit
-
-    def uses_hints(self) -> bool:
-        """Returns whether the policy depends on what servers say about their tools; raises a PolicyError."""
-        return self._read_policy().uses_hints
 
     def _read_policy(self) -> "ApprovalPolicy":
         from ipybox.tool_exec.approval.policy import WRITES, ApprovalPolicy  # late, because `auto` needs none
