@@ -336,17 +336,18 @@ def _share(widths: Sequence[int], room: int) -> int:
     return max(widths, default=0)
 
 
-def wrapped(text: str, most: int, *, words: bool = False) -> list[str]:
-    """Returns a text in lines of the form's width: at most `most`, or one more if it is longer.
+def wrapped(text: str, most: int, *, words: bool = False, columns: int = COLUMNS) -> list[str]:
+    """Returns a text in lines of a form's or terminal's width: at most `most`, or one more if it is longer.
 
     With `words`, lines end between words where possible.
     """
     lines: list[str] = []
-    while text and len(lines) <= most:
+    start = 0
+    while start < len(text) and len(lines) <= most:
         bar = BAR if lines else ""
-        line = _prefix(text, COLUMNS - len(bar))
-        if words and len(line) < len(text) and (space := line.rfind(" ")) > len(line) // 2:
+        line = _prefix(text[start : start + columns], columns - len(bar))
+        if words and start + len(line) < len(text) and (space := line.rfind(" ")) > len(line) // 2:
             line = line[: space + 1]
         lines.append(bar + line)
-        text = text[len(line) :]
+        start += len(line)
     return lines

@@ -217,7 +217,27 @@ async def test_a_decision_is_never_about_another_call_than_the_person_means(tmp_
         os.close(terminal)
 
 
-async def test_stopped_processes_block_neither_cells_nor_decisions(tmp_path: Path):
+async def test_no_part_of_a_call_looks_like_another_call_where_a_terminal_continues_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "60")
+    forged = f"{'漢' * 28}2b3c4d  12:00:01  /home".ljust(88) + "Code calls scripted.read".ljust(60)
+    text = f"thanks\n{forged}\n\t{forged[28:]}"
+    async with serving(tmp_path) as client, approvals("--watch") as watching, asyncio.TaskGroup() as tasks:
+        await watching.until("watching the MCP server in ")
+        cell = tasks.create_task(
+            run(client, CALL.replace("{'text': 'hello\\x1b[2J'}", f"{{'text': {text!r}, 'to': 'b'}}"))
+        )
+        shown = (await watching.until(r'(?ms)^(Code calls scripted.echo\n.*  to: "b"\n)'))[1]
+        assert "| 2b3c4d  12:00:01  /home" in shown
+        for line in shown.splitlines():
+            assert sum(2 if each == "漢" else 1 for each in line.expandtabs()) <= 60
+        await printed("decline", re.findall(r"(?m)^([0-9a-f]{6})  ", watching.text)[-1])
+        await cell
+
+
+async def test_stopped_processes_block_neither_cells_nor_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "100000")  # `until` looks at all lines for each
     large = CALL.replace("hello", "x" * 2_000_000)  # more than a connection takes that nobody reads from
     async with (
         serving(tmp_path, silence=3) as client,
