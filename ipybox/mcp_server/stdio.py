@@ -164,7 +164,7 @@ class MessageStream(ObjectReceiveStream[SessionMessage | Exception]):
 
 
 class AnswerStream(ObjectSendStream[SessionMessage]):
-    """Writes the SDK server's messages to stdout; its first error cancels the scope.
+    """Writes the SDK server's messages to stdout; an error cancels the scope.
 
     The request `answered` has its result already.
     """
@@ -177,15 +177,12 @@ class AnswerStream(ObjectSendStream[SessionMessage]):
         self.failure: OSError | None = None
 
     async def send(self, item: SessionMessage) -> None:
-        """Writes a message; raises an `anyio.BrokenResourceError` if writing to stdout fails or has failed."""
-        if self._answered is not None and isinstance(item.message, JSONRPCResponse):
-            answered, self._answered = self._answered, None
-            if item.message.id == answered:
-                return
+        """Writes a message; raises an `anyio.BrokenResourceError` if writing to stdout fails."""
+        if isinstance(item.message, JSONRPCResponse) and item.message.id == self._answered:
+            self._answered = None
+            return
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._turn:
-            if self.failure is not None:
-                raise anyio.BrokenResourceError
             try:
                 await write_all(self._stdout, data)
             except OSError as exc:

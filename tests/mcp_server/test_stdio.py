@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from anyio import CancelScope
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, JSONRPCResponse
 
 from ipybox.mcp_server.stdio import MAX_LINE, AnswerStream, InvalidMessageError, MessageStream, parse_line
 
@@ -82,6 +83,15 @@ async def test_line_that_is_too_long_is_skipped(size: int) -> None:
         with pytest.raises(InvalidMessageError, match="the message is larger than 8 bytes"):
             await lines.next_line()
         assert await lines.next_line() == following
+
+
+async def test_result_of_a_request_that_was_answered_early_is_dropped_even_after_others(tmp_path: Path) -> None:
+    with (tmp_path / "stdout").open("wb", buffering=0) as stdout:
+        answers = AnswerStream(stdout.fileno(), CancelScope(), "early")
+        for request_id in ("other", "early", "last"):
+            await answers.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result={})))
+    written = [json.loads(line)["id"] for line in (tmp_path / "stdout").read_text().splitlines()]
+    assert written == ["other", "last"]
 
 
 def test_server_goes_on_after_a_line_that_is_too_long(tmp_path: Path) -> None:
