@@ -95,9 +95,7 @@ class AttachSocket:
         self._path: Path | None = None
 
     def start(self) -> None:
-        """Opens the socket unless it is open. If that fails, only `ipybox attach` and `approvals` are unavailable."""
-        if self._listener is not None:
-            return
+        """Opens the socket. If that fails, only `ipybox attach` and `ipybox approvals` are unavailable."""
         try:
             running_servers(self._workspace)  # removes the sockets of killed servers
             self._path = socket_path(self._workspace, os.getpid())

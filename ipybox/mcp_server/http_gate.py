@@ -205,9 +205,8 @@ class HTTPExchange:
 
 async def _cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
     # In sessions of earlier revisions, a task other than the HTTP request's handles the message.
-    exchange: HTTPExchange | None = None if ctx.request is None else ctx.request.scope.get(_EXCHANGE)
-    if exchange is None:
-        return await call_next(ctx)
+    assert ctx.request is not None
+    exchange: HTTPExchange = ctx.request.scope[_EXCHANGE]
     with exchange.ends():
         return await call_next(ctx)
     raise MCPError(INTERNAL_ERROR, "the request ended early")

@@ -203,24 +203,22 @@ class KernelSessions:
             logger.info("session %s left the engine's queue: its request was cancelled", name)
             del self._sessions[name]
             self._tasks.start(session.end())
-        elif self._idle_timeout is not None and session.state == "running":
+        elif self._idle_timeout is not None and executor is not None and session.start.done():
             if session.expiry is not None:
                 session.expiry.cancel()
-            expire = partial(self._expire, name, session)
+            expire = partial(self._expire, name, session, executor, self._idle_timeout)
             session.expiry = asyncio.get_running_loop().call_later(self._idle_timeout, expire)
 
-    def _expire(self, name: str, session: "_Session") -> None:
+    def _expire(self, name: str, session: "_Session", executor: CodeExecutor, idle: float) -> None:
         """Stops an idle session."""
-        executor = session.executor
-        if session.users or self._sessions.get(name) is not session or executor is None:
+        if session.users or self._sessions.get(name) is not session:
             return
-        assert self._idle_timeout is not None
-        logger.info("stopping session %s: it was idle for %g s", name, self._idle_timeout)
+        logger.info("stopping session %s: it was idle for %g s", name, idle)
         del self._sessions[name]
         self._expired[name] = executor
         if len(self._expired) > MAX_EXPIRED:
             del self._expired[next(iter(self._expired))]
-        self._tasks.start(executor.expire(self._idle_timeout))
+        self._tasks.start(executor.expire(idle))
 
 
 @dataclass(eq=False)

@@ -43,9 +43,8 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Adds text, in pieces of any size."""
-        if text:
-            self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
-            self._printed.set()
+        self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
+        self._printed.set()
 
     def note_output(self, output: Stream | Display | Clear, _size: int) -> None:
         """Adds output of the cell as it arrives."""

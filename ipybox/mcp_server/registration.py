@@ -109,9 +109,7 @@ class Registrations:
         """
         key = json.dumps([server_name, server_params], sort_keys=True)
         earlier = self._signing_in.pop(key, None)
-        task = None if context.request_state is None else self._tasks.resumed(context)
-        if task is None and earlier is not None and not earlier.failed:
-            task = earlier
+        task = self._tasks.resumed(context) or (None if earlier is None or earlier.failed else earlier)
         if task is None:
             task = Registration(partial(self._registered, server_name, server_params, progress, context))
         try:

@@ -160,8 +160,9 @@ class WorkspaceServices:
     def _new_executor(self) -> CodeExecutor:
         policy = None if self.approve == "auto" else self.opened_approver().policy
         config = replace(self.config, approval_policy=policy, audit=self.opened_audit())
+        executor = CodeExecutor.configured(config, self.observer)
         self._attach_socket.start()
-        return CodeExecutor.configured(config, self.observer)
+        return executor
 
     def opened_audit(self) -> "AuditLog | None":
         """Returns the audit log, or None if it is off; raises an AuditError if it can't be written."""
