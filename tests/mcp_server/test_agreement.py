@@ -369,6 +369,7 @@ ANSWERS: dict[str, tuple[list[ElicitResult], list[bool | None]]] = {
     "chosen by a pattern, which covers what the form lists": ([chosen("choose"), named("*")], [True, True, False]),
     "chosen nothing": ([chosen("choose"), named("")], [False] * 3),
     "chosen not": ([chosen("choose"), DECLINE], [None] * 3),
+    "chosen in no field of the form": ([chosen("choose"), chosen("e*")], [None] * 3),
     "declined": ([DECLINE], [None] * 3),
     "dismissed": ([ElicitResult(action="cancel")], [None] * 3),
     "accepted empty": ([ElicitResult(action="accept", content={})], [None] * 3),

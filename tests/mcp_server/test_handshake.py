@@ -12,6 +12,7 @@ import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ipybox.mcp_server.handshake import REVISIONS, Handshake
+from ipybox.mcp_server.instructions import MINIMAL
 from tests.servers import WAIT
 
 # No code runs.
@@ -40,7 +41,9 @@ def test_the_revisions_are_those_of_the_sdk():
     assert (*sorted(HANDSHAKE_PROTOCOL_VERSIONS),) == REVISIONS
 
 
-@pytest.mark.parametrize(("name", "revision"), [("claude-code", "2025-06-18"), ("codex-mcp-client", "1999-01-01")])
+@pytest.mark.parametrize(
+    ("name", "revision"), [("claude-code", "2025-06-18"), ("codex-mcp-client", "1999-01-01"), ("Cline", "2025-11-25")]
+)
 def test_the_answer_is_the_one_of_the_sdk(tmp_path: Path, name: str, revision: str):
     messages = initialize(name, revision), INITIALIZED, LIST
     early, late = answers(tmp_path, *messages), answers(tmp_path, *messages, before="\n")
@@ -49,6 +52,7 @@ def test_the_answer_is_the_one_of_the_sdk(tmp_path: Path, name: str, revision: s
     described = {tool["name"]: tool for tool in early[1]["result"]["tools"]}
     session = described["reset"]["inputSchema"]["properties"]["session"]
     assert ("(default default)" in session.get("description", "")) == (name == "codex-mcp-client")
+    assert (MINIMAL in described["execute_ipython_cell"]["description"]) == (name == "Cline")
 
 
 OTHERS = (

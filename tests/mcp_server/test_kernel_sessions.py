@@ -10,7 +10,7 @@ import pytest
 
 from ipybox import ApprovalRequest, CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorConfig
 from ipybox.code_exec.executor import STATE_LOST
-from ipybox.mcp_server import MCPServer
+from ipybox.mcp_server import MCPServer, kernel_sessions
 from ipybox.mcp_server.kernel_sessions import KernelSessions
 from tests import servers
 from tests.code_exec.test_lifecycle import command_of
@@ -113,6 +113,27 @@ async def test_no_session_starts_after_the_stop_and_a_failed_one_takes_no_place(
             pass
     with pytest.raises(ValueError, match="max_sessions=0 is too low"):
         KernelSessions(lambda: working, 0)
+
+
+async def test_a_session_in_use_is_not_stopped_and_of_stopped_ones_the_last_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernel_sessions, "MAX_EXPIRED", 1)
+    default = CodeExecutor(working_dir=tmp_path)
+    sessions = KernelSessions(lambda: default, 3, idle_timeout=0.3)
+    async with asyncio.timeout(2 * WAIT):
+        for name in ("a", "b"):
+            async with sessions.use(name):
+                pass
+            async with sessions.use(name) as executor:  # before the time is up
+                await executor.execute("import time; time.sleep(0.5)")
+                assert sessions.running == [name]
+            while sessions.running:  # noqa: ASYNC110 -- nothing signals it
+                await asyncio.sleep(0.01)
+        with pytest.raises(ValueError, match="no session named 'a'"):
+            await sessions.reset("a")
+        await sessions.reset("b")
+        await sessions.stop()
 
 
 # Executors that share a gateway

@@ -13,7 +13,7 @@ from mcp.client import ClientRequestContext
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
 from ipybox import ExecutorConfig
-from ipybox.mcp_server import MCPServer
+from ipybox.mcp_server import MCPServer, progress
 from ipybox.mcp_server import approver as approver_module
 from tests import servers
 from tests.mcp_server.in_process import connected
@@ -186,6 +186,56 @@ async def test_question_is_shown_to_a_client_that_only_looks(tmp_path: Path, era
         while "still running" in blocks[-1]:
             blocks += await run(client, "", wait=0)
     assert "hello" in blocks
+
+
+@pytest.mark.parametrize(
+    ("era", "others", "said"),
+    [
+        ("legacy", False, "reset"),
+        ("auto", False, "reset"),
+        ("auto", True, "the cell that showed this form has ended"),
+    ],
+)
+async def test_answer_to_a_form_whose_cell_has_ended_has_no_effect(tmp_path: Path, era: Era, others: bool, said: str):
+    forms: list[ElicitRequestParams] = []
+    shown, late = asyncio.Event(), asyncio.Event()
+
+    async def accept(_: ClientRequestContext, form: ElicitRequestParams) -> ElicitResult:
+        forms.append(form)
+        if len(forms) == 1:
+            shown.set()
+            await late.wait()
+        return ElicitResult(action="accept", content={"scope": "only this call"})
+
+    servers.register(tmp_path, scripted=servers.scripted())
+    async with client_of(tmp_path, user=accept, era=era, approve="ask") as client:
+        ended = asyncio.create_task(run(client, ASKS))
+        await shown.wait()
+        await client.call_tool("reset", {})
+        if others:
+            assert await run(client, ASKS, session="other") == ["hello"]
+        late.set()
+        assert said in (await ended)[0]
+
+
+async def test_progress_of_a_cell_is_told_to_the_request_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(progress, "PAUSE", 0.01)
+    told: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.put_nowait(message)
+
+    async with client_of(tmp_path) as client, asyncio.timeout(2 * WAIT):
+        assert (await begun(client, GATED))[0] == "begun"
+        rest = client.call_tool("execute_ipython_cell", {"code": ""}, progress_callback=note)
+        waiting = asyncio.create_task(rest)
+        (tmp_path / "a").touch()
+        while await told.get() != "a":
+            pass
+        (tmp_path / "b").touch()
+        assert not (await waiting).is_error
 
 
 async def test_server_that_stops_ends_cells_that_nobody_waits_for(tmp_path: Path):
