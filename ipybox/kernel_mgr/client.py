@@ -130,19 +130,19 @@ class KernelClient:
         """
         if self.remote_kernel.session is not None:
             raise RuntimeError("already connected to a kernel")
-        for attempt in range(retries + 1):
+        while True:
             try:
                 return await self._tasks.finish(self._connect())
             except asyncio.CancelledError:
                 await self.disconnect()  # the gateway creates the kernel anyway
                 raise
             except (aiohttp.ClientConnectionError, OSError) as exc:
-                if attempt == retries:
+                if retries <= 0:
                     self.remote_kernel.lost = not is_shortage(exc)
                     message = f"can't reach the kernel gateway at {self.remote_kernel.endpoint.url}: {exc}"
                     raise RuntimeError(message) from exc
+            retries -= 1
             await asyncio.sleep(retry_interval)
-        raise ValueError(f"retries={retries} is too low: it must be 0 or more")
 
     async def disconnect(self) -> None:
         """Deletes the kernel and closes the connection to the gateway."""
