@@ -1,11 +1,12 @@
 """Starts coverage in a process that the tests have started, however little of the environment the process gets.
 
 A `.pth` file runs this text when Python starts, with `DATA`, the directory of the data files, and `ROOT`, the
-repository. Seven things are other than in an ordinary run, and nothing of it is in the product:
+repository. Eight things are other than in an ordinary run, and nothing of it is in the product:
 
 - A kernel saves its data after each request, because it ends with SIGKILL. SIGTERM ends it as it would otherwise.
 - What asks for approvals of shell commands is traced, which Python does not do with audit hooks by itself.
 - A process saves its data before it becomes another program.
+- Futures raise in what awaits them, because Python traces no caller of a coroutine that has caught what tasks throw.
 - The sandbox may write the data directory.
 - The guards, which run without site-packages, run with them.
 - What shrinks images and infers models may write files.
@@ -126,6 +127,18 @@ def trace_audits(shell_commands: Any) -> None:
     shell_commands.CommandGate.audit.__cantrace__ = True
 
 
+def raise_in_futures(tasks: Any) -> None:
+    """Has tasks throw nothing into coroutines whose future has failed or was cancelled: it raises by itself.
+
+    After `throw`, coroutines that await the one that has caught the exception go on without being traced.
+    """
+
+    def wake_up(self: Any, _: object) -> None:
+        self._Task__step()
+
+    tasks.Task = type("Task", (tasks._PyTask,), {"_Task__wakeup": wake_up})
+
+
 def save_before_exec(measured: Any) -> None:
     """Has this process save its data before another program takes its place."""
 
@@ -157,6 +170,7 @@ unmeasured = others or "IPYBOX_UNMEASURED" in os.environ or not os.access(DATA, 
 saved = None if unmeasured else start()
 if saved is not None:
     changes = {
+        "asyncio.tasks": raise_in_futures,
         "ipykernel.kernelbase": save_after_requests(saved),
         "ipybox.sandbox.launch": open_data_directory,
         "ipybox.guest.shell_commands": trace_audits,
