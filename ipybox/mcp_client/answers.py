@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mcp import ClientSession
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
-from mcp_types import CallToolResult, ListToolsResult
+from mcp_types import INVALID_REQUEST, CallToolResult, ListToolsResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ipybox.workspace.registrations import HINTS, UNDECLARED, ToolSpec
@@ -95,6 +96,8 @@ def wrap_dispatcher(session: ClientSession, on_excess: Callable[[str], None]) ->
         answer = await send(method, *args, **options)
         if method == "tools/call":
             return hidden_result(answer)
+        if method == "ping":
+            return {}
         if method == "tools/list":
             # In a thread: a long list takes a second.
             return await asyncio.to_thread(hidden_page, answer, str(session.protocol_version))
@@ -225,9 +228,14 @@ class ToolResult:
 
 
 def hidden_result(result: JSON) -> JSON:
-    """Returns a call result that the SDK accepts and from which `tool_result` extracts the real one."""
+    """Returns a call result that the SDK accepts and from which `tool_result` extracts the real one.
+
+    Raises an MCPError if the server asks for input: the SDK would start a task for each of a million questions.
+    """
     if result.get("resultType") == "input_required":
-        return result
+        if result.get("inputRequests"):
+            raise MCPError(INVALID_REQUEST, "the tool asks for input from the user or a model, which ipybox can't give")
+        return {"resultType": "input_required", "requestState": result.get("requestState")}
     carrier = _Carrier()
     carrier.value = result
     return {"resultType": "complete", "content": [], "isError": False, "_meta": {_META_KEY: carrier}}

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 from mcp_types.methods import parse_server_result, serialize_server_result, validate_server_result
 
@@ -123,9 +124,15 @@ def test_an_unknown_kind_of_result_is_a_result(kind: Any):
     assert accepted({"content": [text("a")], "resultType": kind}, "2026-07-28").content == [text("a")]
 
 
-def test_a_request_for_input_is_left_alone():
-    request: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
-    assert hidden_result(request) is request
+@pytest.mark.parametrize("questions", [{str(number): {"method": "roots/list"} for number in range(100_000)}, [[]]])
+def test_a_request_for_input_that_nobody_can_give_is_an_error_before_the_sdk_reads_it(questions: Any):
+    with pytest.raises(MCPError, match="the tool asks for input from the user or a model"):
+        hidden_result({"resultType": "input_required", "inputRequests": questions})
+
+
+def test_a_request_to_call_again_is_left_alone():
+    request: dict[str, Any] = {"resultType": "input_required", "requestState": "a"}
+    assert hidden_result({**request, "inputRequests": {}}) == request
 
 
 def test_more_blocks_than_a_result_may_have_become_one():
