@@ -144,7 +144,7 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if request_id is None or self._sse or response.status_code == 202:
             return response
         if _media_type(response) == "text/event-stream":
-            _rewrite_events(response, partial(_with_answer, request_id))
+            _rewrite_events(response, partial(self._read_answer_event, request_id))
             return response
         async with aclosing(response):
             body = await response.aread()
@@ -152,13 +152,24 @@ class MCPHTTPClient(httpx2.AsyncClient):
             answered = _media_type(response) or f"HTTP {response.status_code} without a content type"
             text = _reason(body) or "nothing more"
             return PostFailure("refused", f"not an MCP server: it responded with {answered}: {text}")
-        *_, reply = read_answer(body, request_id)
-        if "method" in reply:
+        reply = await self._pass_on(request_id, read_answer(body, request_id))
+        if reply is None:
             reply = error_reply(request_id, "the server's response contains no reply")
         headers = {"Content-Type": "application/json"}
         if session := response.headers.get(_SESSION):
             headers[_SESSION] = session
         return httpx2.Response(200, headers=headers, content=encode(reply), request=request)
+
+    async def _pass_on(self, request_id: RequestId | None, messages: Sequence[Wire]) -> Wire | None:
+        """Passes messages to the session. If the last one is the reply to a request, returns another for the SDK.
+
+        The SDK would parse and print them again. It gets an empty reply, which is late, to know that the request ended.
+        """
+        for message in messages:
+            with suppress(ValueError):  # a request with parameters that are no object
+                await self._connection.add_message(validated(message))
+        replied = request_id is not None and messages and "method" not in messages[-1]
+        return {"jsonrpc": "2.0", "id": request_id, "result": {}} if replied else None
 
     async def _read_event(self, url: str, data: bytes) -> bytes:
         """Returns an event of a stream that all requests share, in a form that the SDK can read."""
@@ -175,14 +186,16 @@ class MCPHTTPClient(httpx2.AsyncClient):
         if not event.holds_message:
             return event.encoded()
         try:
-            messages = read_messages(event.data)
-            if not self._sse:
-                return event.encoded(messages)
-            for message in messages:  # the SDK can't read large ones over this transport
-                await self._connection.add_message(validated(message))
+            await self._pass_on(None, read_messages(event.data))
         except ValueError:
             self._connection.note_noise(event.data.decode(errors="replace"))
-        return b""
+        return event.encoded()
+
+    async def _read_answer_event(self, request_id: RequestId, data: bytes) -> bytes:
+        """Returns an event in the answer to a request, in a form that the SDK can read."""
+        event = Event(data)
+        messages = read_answer(event.data, request_id) if event.holds_message else ()
+        return event.encoded(await self._pass_on(request_id, messages))
 
 
 def http_reason(response: httpx2.Response) -> str:
@@ -197,12 +210,6 @@ def http_reason(response: httpx2.Response) -> str:
 
 def _rewrite_events(response: httpx2.Response, rewrite: Callable[[bytes], Awaitable[bytes]]) -> None:
     cast(BoundedStream, response.stream).rewrite = rewrite  # set by the event hooks
-
-
-async def _with_answer(request_id: RequestId, data: bytes) -> bytes:
-    """Returns an event in the answer to a request, in a form that the SDK can read."""
-    event = Event(data)
-    return event.encoded(read_answer(event.data, request_id) if event.holds_message else ())
 
 
 class Event:
@@ -234,11 +241,10 @@ class Event:
         """Whether its data are an MCP message."""
         return bool(self.data) and (self.name in (b"", b"message") or b'"jsonrpc"' in self.data)
 
-    def encoded(self, messages: Sequence[Wire] = ()) -> bytes:
-        """Returns an event with a message as its data; further messages become events of their own."""
+    def encoded(self, message: Wire | None = None) -> bytes:
+        """Returns an event with a message as its data, or without data."""
         kept = [b"%b: %b\n" % item for item in self._kept.items()]
-        data = [b"data: " + encode(message) + b"\n\n" for message in messages]
-        return b"".join([*kept, *(data or [b"data:\n\n"])])
+        return b"".join([*kept, b"data:", b"" if message is None else encode(message), b"\n\n"])
 
 
 def _refusal(
@@ -248,8 +254,8 @@ def _refusal(
     reason = http_reason(response)
     error = None
     if request_id is not None and _LOOKS_LIKE_JSON.match(body) and b'"jsonrpc"' in body:
-        reply = read_answer(body, request_id)[-1]
-        message = validated(reply) if "error" in reply else None
+        replies = read_answer(body, request_id)[-1:]
+        message = validated(replies[0]) if replies and "error" in replies[0] else None
         error = message if isinstance(message, JSONRPCError) else None
     if _SESSION in request.headers and (
         # The specification demands 404. Other servers say it in words, such as the reference servers with 400.

@@ -33,6 +33,9 @@ MAX_BATCH = 1000
 MAX_REQUEST_BYTES = 1 << 16
 _MAX_ID = 1000
 
+#: The notification that ipybox needs. Others are dropped: the SDK copies their parameters, and logs malformed ones.
+TOOLS_CHANGED = "notifications/tools/list_changed"
+
 #: Maximum bytes of JSON that is repaired: that takes seconds and twenty times the memory for the largest messages.
 MAX_REPAIRED = 4 << 20
 
@@ -50,7 +53,9 @@ _LAST_ID = re.compile(rb"%b\s*+,\s*+%b\s*+\}\s*+\Z" % (_VERSION, _ID))
 
 
 def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire]:
-    """Returns the messages in a line or an event: usually one, or a batch. Replies without an id get `default_id`.
+    """Returns the messages in a line or an event that ipybox needs: one, or several of a batch, or none.
+
+    Replies without an id get `default_id`.
 
     Raises:
         ValueError: If there is no message, or the id of a reply can't be read.
@@ -62,15 +67,15 @@ def read_messages(data: bytes, default_id: RequestId | None = None) -> list[Wire
         return [_salvaged(data, exc)]
     items = cast("list[Any]", value)[:MAX_BATCH] if isinstance(value, list) else [value]
     found = [*filter(None, map(_repaired, items, repeat(default_id)))]
-    if len(data) > MAX_REQUEST_BYTES:
-        found = [*filter(None, map(_shortened, found))]
     if not found:
         raise ValueError("not JSON-RPC")
+    if len(found) > 1 or "method" in found[0]:
+        found = [*filter(None, map(_needed, found, repeat(len(data) > MAX_REQUEST_BYTES)))]
     return found
 
 
 def read_answer(data: bytes, request_id: RequestId) -> list[Wire]:
-    """Returns the messages in the response to a POST of a request: in its body, or in an event."""
+    """Returns the messages in the response to a POST of a request, in its body or in an event; the reply is last."""
     if not data.strip():
         return [error_reply(request_id, "the server's response is empty")]
     try:
@@ -155,12 +160,15 @@ def _repaired(value: Any, default_id: RequestId | None) -> Wire | None:
     )
 
 
-def _shortened(message: Wire) -> Wire | None:
-    """Returns a message without a request's parameters; None if its id is too long."""
-    if "method" not in message or (request_id := message.get("id")) is None:
+def _needed(message: Wire, is_large: bool) -> Wire | None:
+    """Returns the parts of a message that ipybox needs; None if it needs none."""
+    method, request_id = message.get("method"), message.get("id")
+    if method is not None and request_id is None:
+        return {"jsonrpc": "2.0", "method": method} if method == TOOLS_CHANGED else None
+    if method is None or not is_large:
         return message
     is_long = isinstance(request_id, str) and len(request_id) > _MAX_ID
-    return None if is_long else {"jsonrpc": "2.0", "id": request_id, "method": message["method"]}
+    return None if is_long else {"jsonrpc": "2.0", "id": request_id, "method": method}
 
 
 def _error(error: Any) -> Wire:

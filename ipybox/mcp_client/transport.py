@@ -144,11 +144,12 @@ class _Server(SubprocessStreamProtocol):
                 try:
                     messages = [*map(validated, read_messages(line))]
                 except ValueError:
+                    messages = []
                     self.on_noise(line.decode(errors="replace"))
+                for message in messages:
+                    await self.received.send(SessionMessage(message))
+                if not messages:
                     await asyncio.sleep(0)  # a chunk can contain thousands of such lines, which take a second
-                else:
-                    for message in messages:
-                        await self.received.send(SessionMessage(message))
             pending += rest
             if len(pending) >= MAX_MESSAGE_BYTES:
                 raise ExcessError(f"{MAX_MESSAGE_BYTES:,} bytes")

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from ipybox.mcp_client.messages import EXCERPT, MAX_BATCH, MAX_REPAIRED, encode, read_answer, read_messages, validated
+from ipybox.mcp_client.messages import (
+    EXCERPT,
+    MAX_BATCH,
+    MAX_REPAIRED,
+    TOOLS_CHANGED,
+    encode,
+    read_answer,
+    read_messages,
+    validated,
+)
 
 RESULT: dict[str, Any] = {"content": []}
 
@@ -138,13 +147,15 @@ def test_what_is_no_message_or_has_no_id_is_noise(data: bytes):
         read_messages(data)
 
 
-def test_requests_and_notifications_stay_what_they_are():
-    batch = [{"method": "notifications/x"}, reply(method="ping", params={"a": 1}), reply(result={})]
+def test_requests_and_the_notification_that_is_needed_are_read_and_others_dropped():
+    batch = [{"method": TOOLS_CHANGED, "params": {"_meta": {"a": 1}}}, reply(method="ping", params={"a": 1})]
+    others: list[Any] = [{"method": "notifications/progress", "params": {}}, {"method": "x", "params": 1}]
 
-    read = read_messages(json.dumps(batch).encode())
+    read = read_messages(json.dumps(batch + others).encode())
 
-    assert read == [{"jsonrpc": "2.0", "method": "notifications/x"}, *batch[1:]]
+    assert read == [{"jsonrpc": "2.0", "method": TOOLS_CHANGED}, batch[1]]
     assert len(read_messages(json.dumps(batch * MAX_BATCH).encode())) == MAX_BATCH
+    assert read_messages(json.dumps(others).encode()) == read_answer(json.dumps(others).encode(), 7) == []
 
 
 @pytest.mark.parametrize(

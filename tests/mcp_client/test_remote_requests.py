@@ -5,9 +5,11 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mcp.client import streamable_http
 
 from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, ToolRunnerError
 from ipybox.guest.tools.protocol import RunRequest
@@ -145,6 +147,26 @@ async def test_an_answer_whose_meaning_is_clear_is_read(remote: RemoteServer, an
     remote.script = answers_bad(answer)
     async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
         assert await client.run("echo", {"text": "bad"}) == result
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_a_large_answer_is_parsed_once(remote: RemoteServer, content_type: str, monkeypatch: pytest.MonkeyPatch):
+    parsed: list[bytes | str] = []
+    sdk: Any = streamable_http
+    parse = sdk.jsonrpc_message_adapter.validate_json
+
+    def validate_json(data: bytes | str, **options: Any) -> Any:
+        parsed.append(data)
+        return parse(data, **options)
+
+    monkeypatch.setattr(streamable_http, "jsonrpc_message_adapter", SimpleNamespace(validate_json=validate_json))
+    large = f'{{"jsonrpc":"2.0","id":ID,"result":{{"content":[{{"type":"text","text":"{"x" * 100_000}"}}]}}}}'
+    body = large if content_type == "application/json" else f"data: {large}\n\n"
+    remote.script = answers_bad(Answer(body=body, content_type=content_type))
+    async with asyncio.timeout(WAIT), MCPClient({"url": f"{remote.url}/mcp"}, WAIT) as client:
+        assert await client.run("echo", {"text": "bad"}) == "x" * 100_000
+    assert parsed
+    assert max(map(len, parsed)) < 100
 
 
 @pytest.mark.parametrize("transport", ["stdio", "mcp", "sse"])

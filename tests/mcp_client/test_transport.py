@@ -74,7 +74,7 @@ async def test_the_messages_of_a_server_end_when_it_had_stopped_reading_before(t
 
 async def test_a_line_that_is_too_long_ends_the_messages_before_its_end_is_there(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ipybox.mcp_client.transport.MAX_MESSAGE_BYTES", 1000)
-    line = '{"jsonrpc": "2.0", "method": "m"}\n'
+    line = '{"jsonrpc": "2.0", "id": 1, "method": "m"}\n'
     ended: list[ExcessError | None] = []
     code = f"import time; print({line!r} + 'x' * 1000, end='', flush=True); time.sleep(1000)"
     async with transport(code, ended) as (messages, _):
@@ -91,7 +91,8 @@ async def test_the_last_words_of_a_server_need_no_reader(tmp_path: Path):
     assert file.exists()
 
 
-async def test_other_tasks_run_between_lines_that_are_no_messages(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("line", ["", '{"jsonrpc":"2.0","method":"m"}'])
+async def test_other_tasks_run_between_lines_that_are_not_needed(line: str, monkeypatch: pytest.MonkeyPatch):
     begun, checked = asyncio.Event(), list[bytes]()
 
     async def check(_: MessageLimit, line: bytes) -> None:
@@ -99,7 +100,7 @@ async def test_other_tasks_run_between_lines_that_are_no_messages(monkeypatch: p
         begun.set()
 
     monkeypatch.setattr(MessageLimit, "check", check)
-    async with transport("print('\\n' * 5000, flush=True); input()"):
+    async with transport(f"print({line + chr(10)!r} * 5000, flush=True); input()"):
         await begun.wait()
         turns = 0
         while len(checked) < 5000:
