@@ -31,6 +31,7 @@ from ipybox.mcp_client.connection import ClientConnection, TimeLimits
 from ipybox.mcp_client.failures import error_text, validation_text
 from ipybox.mcp_client.oauth import SignIn
 from ipybox.mcp_client.params import RemoteParams, parse_params
+from ipybox.support.bounded_json import MAX_VALUES
 from ipybox.support.errors import IpyboxError, MCPConnectionLost, MCPServerError, MissingVariableError, ToolRunnerError
 from ipybox.workspace.writable import WritablePlaces
 
@@ -269,7 +270,7 @@ class MCPClient:
                 ) as client:
                     client.session.validate_tool_result = _leave_unchecked
                     wrap_dispatcher(client.session, partial(connection.mark_ended, deliberate=True))
-                    connection.established = True
+                    connection.established, connection.message_limit.most = True, MAX_VALUES
                     connection.limits.scope.deadline = math.inf
                     self._client = client
                     self._settled.set()

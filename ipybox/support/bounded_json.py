@@ -32,6 +32,9 @@ _PIECE = 1 << 20
 #: Maximum bytes of a message from an MCP server: enough for a file of 64 MiB in base64.
 MAX_MESSAGE_BYTES = 128 << 20
 
+#: Maximum values of a message before a connection is established. Validation reports each wrong one, at 1 KB.
+MAX_GREETING_VALUES = 50_000
+
 #: Maximum bytes and values in all messages that an MCP server sends while it lists its tools. Checking and copying so
 #: many values takes about a second.
 MAX_LISTED_BYTES = 32 << 20
@@ -49,16 +52,18 @@ class MessageLimit:
     """Limits what an MCP server sends: each message, and all messages together while its tools are listed.
 
     Attributes:
+        most: Maximum values of a message.
         listed: The bytes and values of the messages since the listing began; None if no tools are being listed.
     """
 
+    most: int = MAX_GREETING_VALUES
     listed: tuple[int, int] | None = None
 
     async def check(self, data: bytes) -> None:
         """Raises an `ExcessError` if a message is too costly to parse."""
         if self.listed is None:
-            if len(data) > MAX_VALUES and await exceeds_limit(data):
-                raise ExcessError(f"{MAX_VALUES:,} values")
+            if len(data) > self.most and await exceeds_limit(data, self.most):
+                raise ExcessError(f"{self.most:,} values")
             return
         size = self.listed[0] + len(data)
         if size > MAX_LISTED_BYTES:
@@ -69,9 +74,9 @@ class MessageLimit:
         self.listed = size, values
 
 
-def exceeds_value_limit(data: bytes | bytearray) -> bool:
-    """Returns whether JSON contains more than about `MAX_VALUES` values."""
-    return len(data) > MAX_VALUES and count_values(data, MAX_VALUES) > MAX_VALUES
+def exceeds_value_limit(data: bytes | bytearray, most: int = MAX_VALUES) -> bool:
+    """Returns whether JSON contains more than about `most` values."""
+    return len(data) > most and count_values(data, most) > most
 
 
 def count_values(data: bytes | bytearray, enough: int) -> int:
@@ -98,9 +103,10 @@ def takes_long(data: bytes | bytearray) -> bool:
     return len(data) > _PIECE or count_values(data, MANY_VALUES) > MANY_VALUES
 
 
-async def exceeds_limit(data: bytes | bytearray) -> bool:
+async def exceeds_limit(data: bytes | bytearray, most: int = MAX_VALUES) -> bool:
     """Returns what `exceeds_value_limit` does, from a thread if it takes long."""
-    return await asyncio.to_thread(exceeds_value_limit, data) if len(data) > _PIECE else exceeds_value_limit(data)
+    takes_long = len(data) > _PIECE
+    return await asyncio.to_thread(exceeds_value_limit, data, most) if takes_long else exceeds_value_limit(data, most)
 
 
 def loads(text: str, **hooks: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from ipybox.errors import MCPConnectionLost
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http import MAX_COOKIES, MAX_EVENT_LINES, ExcessiveResponseError, FewCookies, Reach, bounded
-from ipybox.support.bounded_json import MAX_MESSAGE_BYTES, MAX_VALUES, ExcessError
+from ipybox.support.bounded_json import MAX_GREETING_VALUES, MAX_MESSAGE_BYTES, ExcessError
 from tests.servers import WAIT
 
 LIMIT = 1000
@@ -86,12 +86,12 @@ async def test_other_tasks_run_between_the_events_of_a_chunk():
         pytest.param(b"x" * (LIMIT + 1), {}, LIMIT, "1,000 bytes", id="body"),
         pytest.param(b"data: " + b"x" * LIMIT, EVENTS, LIMIT, "1,000 bytes", id="event_without_an_end"),
         pytest.param(gzip.compress(b"0" * 10_000), {"Content-Encoding": "gzip"}, LIMIT, "1,000 bytes", id="compressed"),
-        pytest.param(b"[" + b"0," * MAX_VALUES + b"0]", {}, 1 << 30, "3,000,000 values", id="values"),
+        pytest.param(b"[" + b"0," * MAX_GREETING_VALUES + b"0]", {}, 1 << 30, "50,000 values", id="values"),
         pytest.param(
-            b"data: [" + b"0,\ndata: " * MAX_VALUES + b"0]\n\n",
+            b"data: [" + b"0,\ndata: " * MAX_GREETING_VALUES + b"0]\n\n",
             EVENTS,
             1 << 30,
-            "3,000,000 values",
+            "50,000 values",
             id="values_in_lines",
         ),
         pytest.param(b":\n" * (MAX_EVENT_LINES + 1), EVENTS, 1 << 30, "1,000,000 lines", id="lines"),

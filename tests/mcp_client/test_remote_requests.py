@@ -15,6 +15,7 @@ from ipybox.errors import IpyboxError, MCPConnectionLost, MCPServerError, ToolRu
 from ipybox.guest.tools.protocol import RunRequest
 from ipybox.mcp_client.client import MCPClient
 from ipybox.mcp_client.http_client import Event
+from ipybox.support.bounded_json import MAX_GREETING_VALUES
 from ipybox.tool_exec import server_connections
 from ipybox.tool_exec.server_connections import ServerConnections
 from tests.mcp_client.remote_server import NOTHING, Answer, Message, RemoteServer, remote_server, text_of
@@ -249,6 +250,19 @@ async def test_a_server_that_refuses_to_be_initialized_says_why(
 ):
     remote.script = lambda message: answer
     with pytest.raises(MCPServerError, match=rf"^can't connect to {remote.url}/{transport}: {text}"):
+        async with asyncio.timeout(WAIT):
+            await MCPClient({"url": f"{remote.url}/{transport}"}, WAIT).__aenter__()
+
+
+@pytest.mark.parametrize("transport", ["mcp", "sse"])
+async def test_a_greeting_of_many_values_is_not_read(remote: RemoteServer, transport: str):
+    icons = f'"serverInfo":{{"icons":[{"1," * MAX_GREETING_VALUES}1]}}'
+    greeting = f'{{"jsonrpc":"2.0","id":ID,"result":{{{icons}}}}}'
+    if transport == "sse":
+        remote.endpoint += f"data: {greeting}\n\n"
+    else:
+        remote.script = lambda message: Answer(body=greeting)
+    with pytest.raises(MCPServerError, match="it sent a message larger than the limit of 50,000 values"):
         async with asyncio.timeout(WAIT):
             await MCPClient({"url": f"{remote.url}/{transport}"}, WAIT).__aenter__()
 
