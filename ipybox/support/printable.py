@@ -14,11 +14,20 @@ _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 _BACKTICKS = re.compile("`+")
-#: Cyrillic, Armenian and Greek letters next to Latin ones, which they imitate: those in one word are of one script.
+#: Letters and signs next to Latin letters, which they imitate: Cyrillic, Armenian, Greek, Cherokee, Coptic, Lisu,
+#: phonetic and mathematical ones, Roman numerals, and what looks like a full stop, a colon or a slash. Letters in one
+#: word are of one script.
 _SIMILAR = (
-    "[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bd\u03bf\u03c1\u0400-\u058f]"
+    "[\u0251\u0261\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bd\u03bf\u03c1"
+    "\u03f2\u03f3\u03f9\u0400-\u058f\u13a0-\u13ff\u1c80-\u1c8f\u1d00-\u1d7f\u2024\u2044\u2139\u212a\u212e\u2160-\u217f"
+    "\u2215\u2236\u29f8\u2c80-\u2cff\ua4d0-\ua4ff\ua640-\ua69f\ua731\ua789\uab30-\uabbf\U0001d400-\U0001d7ff]"
 )
-_IMITATING = re.compile(f"(?<=[A-Za-z]){_SIMILAR}|{_SIMILAR}(?=[A-Za-z])")
+#: A word of Cyrillic letters that all look like Latin ones, before Latin ones, as in the name of a host.
+_SAME = (
+    r"(?<!\w)[\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c-\u041e\u0420-\u0423\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445"
+    r"\u0455\u0456\u0458\u0475\u04bb\u04cf\u0501\u051b\u051d]+(?=[.@-][A-Za-z])"
+)
+_IMITATING = re.compile(f"(?<=[A-Za-z]){_SIMILAR}|{_SIMILAR}(?=[A-Za-z])|{_SAME}")
 #: Longer texts, which take time, are not searched for them.
 _MAX_SEARCHED = 1 << 18
 
@@ -65,9 +74,9 @@ def as_markdown(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def escape(character: str) -> str:
-    """Returns the JSON escape of a character."""
-    data = character.encode("utf-16-be", "surrogatepass").hex()
+def escape(characters: str) -> str:
+    """Returns the JSON escapes of characters."""
+    data = characters.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{data[start : start + 4]}" for start in range(0, len(data), 4))
 
 

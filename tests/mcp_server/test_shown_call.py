@@ -8,6 +8,7 @@ import pytest
 from ipybox.audit.redaction import Redactor, shortened
 from ipybox.mcp_server.question import Question
 from ipybox.mcp_server.shown_call import COLUMNS, LINES, LINES_OF_MORE, ShownCall, whole_call
+from ipybox.support.printable import escape
 from ipybox.tool_exec.approval.conditions import ToolCall
 from ipybox.tool_exec.approval.policy import ApprovalPolicy
 from ipybox.tool_exec.approval.request import ApprovalRequest
@@ -246,9 +247,19 @@ def test_a_name_of_an_argument_looks_like_no_other_one():
     ]
 
 
-def test_a_letter_of_another_script_makes_no_word_look_like_another_one():
-    text = "\u0430lice@g\u0456thub.com \u0430\u043b\u0438\u0441\u0430 5 \u03bcm caf\u00e9 \u540dx"
-    escaped = text.replace("\u0430l", r"\u0430l").replace("\u0456", r"\u0456")
+@pytest.mark.parametrize(
+    ("text", "imitating"),
+    [
+        ("\u0430lice@g\u0456thub.com", "\u0430\u0456"),
+        ("https://\u0430\u0440\u0440\u04cf\u0435.com", "\u0430\u0440\u04cf\u0435"),
+        ("\u0430\u0441\u0435@example.com", "\u0430\u0441\u0435"),
+        ("g\u217fthub g\U0001d5c2thub \u0261it goo\u1d04le", "\u217f\U0001d5c2\u0261\u1d04"),
+        ("https://github.com\u2215x.evil.com", "\u2215"),
+        ("\u0430\u043b\u0438\u0441\u0430 5 \u03bcm caf\u00e9 \u540dx 1\u20442 \u043e\u0442\u0447\u0435\u0442.pdf", ""),
+    ],
+)
+def test_a_letter_of_another_script_makes_no_word_look_like_another_one(text: str, imitating: str):
+    escaped = "".join(escape(each) if each in imitating else each for each in text)
     assert shown({"to": text}).brief == ["Code calls fs.write", f'| to: "{escaped}"']
     request = ApprovalRequest("fs", "write", {"to": text, "cc": [text]}, None)
     assert str(request) == f"fs.write(to='{escaped}', cc=['{escaped}'])"
