@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
+from ipybox.audit.redaction import is_secret
 from ipybox.tool_exec.approval.patterns import PathCandidates, PathGlob, Pattern, is_text, read
 from ipybox.workspace.registrations import PinnedTool
 
@@ -82,11 +83,14 @@ class ToolCall:
         """
         args, env = map((self.params or {}).get, ("args", "env"))
         words = [str(each) for each in cast("list[object]", args)] if isinstance(args, list) else []
-        if not self.directories or "$" in "".join(words):
+        variables = cast("dict[str, object]", env) if isinstance(env, dict) else {}
+        named = "".join([*words, *(str(each) for name, each in variables.items() if not is_secret(name, str(each)))])
+        if not self.directories or "$" in named:
             return []
-        words += [str(each) for each in cast("dict[str, object]", env).values()] if isinstance(env, dict) else []
-        named = {self.directories[-1] / part for word in words for part in (word, *_PARTS.split(word))}
-        found = [*self.directories, *sorted(filter(os.path.isdir, named))]
+        words += map(str, variables.values())
+        parts = [part for word in words for part in (word, *_PARTS.split(word))]
+        places = {self.directories[-1] / os.path.expanduser(part) for part in parts}
+        found = [*self.directories, *sorted(filter(os.path.isdir, places))]
         return found if len(found) <= MAX_BASES else []
 
     @cached_property

@@ -206,15 +206,18 @@ def test_relative_path_counts_from_where_the_server_was_started_too(workspace: P
         {"args": ["-v", "{}:/projects:ro"]},
         {"args": ["../other"]},
         {"env": {"VAULT": "{}"}},
+        {"args": ["--root=~/other"]},
+        {"env": {"VAULT": "${SOMEWHERE}", "API_KEY": "${API_KEY}"}},
         {"args": ["${SOMEWHERE}"]},
         {"args": ["{}", *map(str, [*Path("/").glob("*"), *Path("/usr").glob("*"), *Path("/dev").glob("*")])]},
     ],
 )
 def test_relative_path_counts_from_directories_that_the_server_was_started_with_too(
-    params: dict[str, Any], workspace: Path
+    params: dict[str, Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):
     other = workspace.parent / "other"
     other.mkdir(exist_ok=True)
+    monkeypatch.setenv("HOME", str(workspace.parent))
     filled: Any = json.loads(json.dumps({"command": "x", "cwd": str(workspace), **params}).replace("{}", str(other)))
     args = f"path: {{path: '{other}/secrets/**'}}"
     policy = ApprovalPolicy(f"default: allow\nrules:\n- {rule('deny', args)}\n", workspace)
