@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
+from ipybox.audit.audit import AuditLog
 from ipybox.audit.redaction import is_key
 from ipybox.cli.command import as_json, command
 from ipybox.cli.output import agreed, counted, say, say_json, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import run
-from ipybox.code_exec.config import ExecutorConfig
 from ipybox.code_exec.registration import generate_mcp_sources
 from ipybox.mcp_apigen.render.naming import package_name
 from ipybox.mcp_client.configs.clients import CLIENTS
@@ -94,7 +94,8 @@ def _asked(servers: Sequence[ConfiguredServer], *, ask: bool) -> list[str]:
 
 
 async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_json: bool) -> int:
-    audit = ExecutorConfig(working_dir=workspace, audit="full").opened_audit_log()
+    audit = AuditLog(workspace)
+    audit.open()
     results: list[dict[str, Any]] = []
     for server in servers:
         results.append(result := _described(server))
@@ -120,8 +121,7 @@ async def _import(workspace: Path, servers: Sequence[ConfiguredServer], *, as_js
             say(f"  to remove it there: {printable(server.removal)}")
             if reading := len(modules.registration.offline):
                 say(f"  only read: {reading}; after `ipybox trust {name}`, `--approve writes` doesn't ask about them")
-    if audit is not None:
-        audit.close()
+    audit.close()
     if as_json:
         say_json(results)
     return 1 if any("error" in result for result in results) else 0

@@ -12,13 +12,17 @@ from tests.workspace.trust.files import HOSTILE, RULES, trust
 
 
 def test_a_person_sees_what_is_opened_and_is_asked(workspace: Path, file: Path, capsys: pytest.CaptureFixture[str]):
-    content = {"filesystem": {"allowWrite": [".", "/x\u001b[2K\u202e"], "denyRead": ["~"]}}
+    content = {
+        "filesystem": {"allowWrite": [".", "/x\u001b[2K\u202e"], "denyRead": ["~"]},
+        "enableWeakerNestedSandbox": True,
+    }
     file.write_text(json.dumps(content))
     (workspace / "ipybox.yaml").write_text(RULES)
 
     assert trust(workspace, yes=False) == 1  # there is no terminal
     told = capsys.readouterr().out
     assert "code may also write: /x\\u001b[2K\\u202e" in told
+    assert "  the sandbox becomes weaker: enableWeakerNestedSandbox\n" in told
     assert "\x1b" not in told
     hidden = " ".join(told.split()).partition("no longer hidden from code: ")[2].partition(" - ")[0]
     assert "**/.env*, " in hidden

@@ -87,6 +87,8 @@ def test_agreement_covers_the_tools_that_only_read_and_is_listed_and_revoked(
     assert trust(workspace, Path("github"), revoked=True) == 0
     assert unasked(record) == []
     assert Registration.read(record).undecided
+    assert trust(workspace, revoked=True) == 0
+    assert capsys.readouterr().out.endswith(f"nothing is trusted in {workspace}\n")
 
 
 def test_a_server_none_of_whose_tools_only_read_is_named(
