@@ -17,6 +17,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitRequestParams, ElicitResult
 
+from ipybox.mcp_server.approval_desk import send
 from ipybox.mcp_server.attach_socket import bind_private, running_servers, socket_path
 from tests import servers
 from tests.cli.test_attach import Command
@@ -170,6 +171,11 @@ async def test_a_terminal_decides_what_a_client_dismissed_by_itself(tmp_path: Pa
                 assert told["call"].startswith("Code calls scripted.echo")
                 os.write(person, f"{entered.format(call_id)}\n".encode())
                 assert answer in await cell
+            watching.text = ""
+            os.write(person, b"\x04")  # end of file
+            cell = tasks.create_task(run(client))
+            await printed("accept", (await watching.until(SHOWN))[1])
+            assert "hello" in await cell
     finally:
         os.close(person)
         os.close(terminal)
@@ -259,6 +265,23 @@ async def test_stopped_processes_block_neither_cells_nor_decisions(tmp_path: Pat
             answer = await printed("accept", call_id, _RESPONSE_TIMEOUT=1)
             assert answer.splitlines() == ["ipybox: the MCP server with process id 1 does not respond", "accepted"]
         assert "hello" in await cell
+
+
+async def test_ids_that_start_alike_and_decisions_that_are_refused_decide_nothing(tmp_path: Path):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = json.loads(await reader.readline() or "{}")
+        if request.get("approvals") == "list":
+            await send(writer, id="abcdef1")
+            await send(writer, id="abcdef2")
+        elif request:
+            await send(writer, error="the call has ended")
+        writer.close()
+
+    with bind_private(socket_path(tmp_path, 1)) as listener:
+        async with await asyncio.start_unix_server(serve, sock=listener):
+            several = "ipybox: several calls have an id that starts with 'abcdef': abcdef1, abcdef2\n"
+            assert await printed("accept", "abcdef") == several
+            assert (await printed("accept", "abcdef1")).startswith("ipybox: no call with the id abcdef1 is waiting")
 
 
 @both_modes

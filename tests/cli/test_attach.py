@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import select
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -82,6 +83,25 @@ async def test_a_client_uses_the_session_of_a_server(tmp_path: Path, mode: Mode)
             assert await command.process.wait() == 0
     async with attached(tmp_path) as command:
         await command.until("no MCP server with a session is running")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b'{"instructions": "x"}\n', "The session is no longer available: the MCP server has exited"),
+        (b"", "the MCP server does not respond: .*Connection reset"),
+    ],
+    ids=["later", "first"],
+)
+async def test_the_end_of_a_server_that_was_killed_is_told(tmp_path: Path, answer: bytes, message: str):
+    with bind_private(socket_path(tmp_path, 1)) as listener:
+        async with attached(tmp_path) as command:
+            loop = asyncio.get_running_loop()
+            (await loop.sock_accept(listener))[0].close()  # looks for running servers
+            with (await loop.sock_accept(listener))[0] as connection:
+                await asyncio.to_thread(select.select, [connection], [], [], WAIT)  # its request stays unread
+                connection.send(answer)
+            await command.until(message)
 
 
 def test_the_socket_of_a_server_that_was_killed_is_removed(tmp_path: Path):

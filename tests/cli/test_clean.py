@@ -71,6 +71,8 @@ async def test_all_that_a_session_has_left_is_removed_and_nothing_else(workspace
     assert "add --yes" in text
     assert (workspace / ".ipybox" / "audit.jsonl").exists()
 
+    (home / "runtime").mkdir(exist_ok=True)
+    (home / "runtime" / "ipybox-tool-server-1.json").touch()
     assert clean(workspace, "--yes")[0] == 0
     left = {path for path in files(workspace, home) - before if os.path.isfile(path)}
     assert left == set()

@@ -89,6 +89,16 @@ async def test_imported_servers_work_and_their_secrets_are_nowhere_else(workspac
     assert "${acme.ACME_KEY}" in (workspace / ".ipybox/audit.jsonl").read_text()
 
 
+def test_files_without_servers_and_files_that_are_wrong_are_told(workspace: Path, home: Path):
+    (home / ".cursor/mcp.json").write_text("{")
+    (workspace / ".mcp.json").write_text("{}")
+
+    status, shown, told = imported(workspace)
+
+    assert (status, shown) == (0, "no MCP servers found in other clients' configurations\n")
+    assert f"{home}/.cursor/mcp.json" in told
+
+
 def test_json_contains_results_and_errors_of_all_chosen_servers(workspace: Path):
     write(workspace.parent / "home/.qwen/settings.json", {"other": {"command": "a"}})
     write(workspace.parent / "home/.gemini/settings.json", {"other": {"command": "b"}, "ipybox": {"command": "ipybox"}})

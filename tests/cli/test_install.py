@@ -104,16 +104,17 @@ def test_a_program_that_code_could_write_is_not_started(workspace: Path, home: P
     assert not (workspace / "started").exists()
 
 
-def test_a_command_that_fails_says_so(workspace: Path, home: Path, tmp_path: Path):
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_command_that_fails_says_so(status: int, workspace: Path, home: Path, tmp_path: Path):
     program = tmp_path / "bin" / "codex"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho no rights >&2\nexit 3\n")
+    program.write_text(f"#!/bin/sh\necho no rights >&2\nexit {status}\n")
     program.chmod(0o755)
 
-    status, _, failed = installed(workspace, home, "codex", path=f"{program.parent}:/usr/bin:/bin")
+    exited, _, failed = installed(workspace, home, "codex", path=f"{program.parent}:/usr/bin:/bin")
 
-    assert status == 1
-    assert failed.splitlines() == ["no rights", "ipybox: `codex` failed with status 3"]
+    assert exited == (1 if status else 0)
+    assert failed.splitlines() == ["no rights", "ipybox: `codex` failed with status 3"][: exited + 1]
 
 
 def test_vscode_gets_the_server_as_json(workspace: Path, home: Path):

@@ -85,7 +85,7 @@ def test_of_an_option_that_is_given_twice_the_last_one_counts():
     assert parsed(["--host=a", "--images=link", "--host=b", "--images=both"]) == {"host": "b", "images": "both"}
 
 
-@pytest.mark.parametrize("arguments", [[], ["--workspace", "."]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [[], ["--workspace=."], ["--audit=off", "--max-sessions=2"]], ids=" ".join)
 def test_what_clients_have_in_their_configurations_serves(arguments: list[str], tmp_path: Path):
     done = run(*arguments, sent=INITIALIZE, cwd=tmp_path)
 
@@ -145,6 +145,7 @@ def test_the_own_folder_of_a_plugin_is_no_workspace(tmp_path: Path):
             "--memory-limit: memory limit for",
         ),
         ("attach --server x", "--server: 'x' is not a valid integer", "--server: process id of "),
+        ("install emacs", "client: 'emacs' is not one of 'claude-code', ", "See `ipybox install --help`"),
     ],
 )
 def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hint: str):
@@ -176,6 +177,9 @@ def test_a_mistake_is_two_lines_with_what_to_do(arguments: str, message: str, hi
         ("--transport http --allowed-host a/b", "--allowed-host: ", "--allowed-host: host name of "),
         ("clean .git", "unexpected argument: .git", "See `ipybox clean --help`"),
         ("trust --json", "--json needs --list", "Add --list"),
+        ("trust --list --revoke", "--list and --revoke can't be given together", "See `ipybox trust --help`"),
+        ("approvals allow", "a decision is `accept ID` or `decline ID [REASON]`", "`ipybox approvals` lists the "),
+        ("--sandbox-config=x --workspace-config", "--sandbox-config and --workspace-config can't be ", "See `ipybox s"),
         ("--engine none", "no engines are defined because ", "See `ipybox serve --help`"),
         (
             "--memory-limit 64M",
@@ -261,6 +265,20 @@ def test_colors_are_for_terminals_that_want_them(env: dict[str, str], colored: b
         assert b"\x1b" not in run("--help").stdout + run("tools", "--workspace", str(tmp_path)).stdout
 
 
+def test_a_tool_is_shown_in_color_and_an_unknown_one_is_a_failure(tmp_path: Path):
+    save_tool(tmp_path)
+    assert "\x1b[" in on_terminal("tools", "--workspace", str(tmp_path), "some.action")
+    (tmp_path / "gentools/some/broken").mkdir()
+    (tmp_path / "gentools/some/broken/api.py").write_text("def")
+
+    done = run("tools", "xyzzy", cwd=tmp_path)
+
+    assert done.returncode == 1
+    first, *failure = done.stderr.decode().splitlines()
+    assert "broken/api.py" in first
+    assert failure == ["ipybox: no tool matches 'xyzzy'", "`ipybox tools` lists all 1"]
+
+
 def save_tool(workspace: Path) -> None:
     package = workspace / "gentools" / "some" / "action"
     package.mkdir(parents=True)
@@ -274,6 +292,15 @@ def test_tools_are_a_table_on_a_terminal(tmp_path: Path):
     assert re.search(r"^Tool \(1\) +Kind +What it does", shown)
     assert re.search(r"^some\.action +saved +Counts the words of a text", shown, re.MULTILINE)
     assert "`ipybox tools NAME` shows how to call one." in shown
+
+
+@pytest.mark.kernel
+def test_mistakes_in_saved_code_are_a_table_on_a_terminal(tmp_path: Path):
+    save_tool(tmp_path)
+    (tmp_path / "gentools/some/action/api.py").write_text("def")
+    shown = on_terminal("check", "--workspace", str(tmp_path), environment={"TERM": "dumb"}, columns=200)
+
+    assert re.search(r"^Where +Problem +What to do\s+gentools/some/action/", shown)
 
 
 def test_a_pipe_that_nobody_reads_ends_a_command_quietly(tmp_path: Path):
