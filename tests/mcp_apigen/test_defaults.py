@@ -36,6 +36,7 @@ SENT: dict[str, tuple[dict[str, Any], Any]] = {
     "dictionary": ({"type": "object", "additionalProperties": {"type": "string"}}, {"a": "b"}),
     "anything": ({}, {"a": [{"b": None}]}),
     "quotes": ({"type": "string"}, "\"'\\\n\u202e{}"),
+    "items of what need be no list": ({"items": {"type": "string"}}, "text"),
     "checked with the schema": ({"type": "array", "uniqueItems": True}, ["a"]),
 }
 
@@ -65,6 +66,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "no number of JSON": {"type": "number", "default": float("nan")},
     "no text": {"type": "string", "default": "\ud800"},
     "too long to read": {"type": "string", "default": "x" * 10_000},
+    "text for an object": {**required(a={"type": "string"}), "default": "x"},
     "object with names": {**required(a={"type": "string"}), "default": {"a": "x"}},
 }
 

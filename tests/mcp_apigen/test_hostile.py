@@ -14,6 +14,7 @@ import pytest
 from ipybox.guest.tools.models import wire
 from ipybox.mcp_apigen.package.files import ToolSpec, render_package
 from ipybox.mcp_apigen.render.naming import module_names
+from ipybox.mcp_apigen.render.text import literal
 from ipybox.mcp_apigen.schema.values import elements, is_object, is_text
 from tests.mcp_apigen import harmless
 from tests.mcp_apigen.conftest import Loader
@@ -204,3 +205,9 @@ def test_nothing_is_fetched(load: Loader, monkeypatch: pytest.MonkeyPatch) -> No
     schema = {"properties": {"a": {"$ref": "https://example.com/s.json"}, "b": {"$ref": "file:///etc/passwd"}}}
     (module,) = load([ToolSpec("remote", "", schema)])
     assert wire(module.Params(a=1, b=None)) == {"a": 1, "b": None}
+
+
+def test_only_json_becomes_a_literal() -> None:
+    assert literal({"a": [None, True, 1.5, "x"]}) == '{"a": [None, True, 1.5, "x"]}'
+    with pytest.raises(ValueError, match="object is not a JSON value"):
+        literal([object()])

@@ -59,6 +59,13 @@ CASES = {
     "fractional bounds": Case({"type": "integer", "minimum": 0.5, "maximum": 2.5}, [1, 2], [0, 3]),
     "multiple": Case({"type": "integer", "multipleOf": 5}, [0, 5, -10], [1]),
     "multiple of a fraction": Case({"type": "number", "multipleOf": 0.1}, [0.3, 1, 1e300], [0.35]),
+    "integers of JavaScript": Case(
+        {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1}, [0, 2**53 - 1], [2**53, -(2**53), 1.5]
+    ),
+    "positive integers of JavaScript": Case(
+        {"type": "integer", "exclusiveMinimum": 0, "maximum": 2**53 - 1}, [1, 2**53 - 1], [0, 2**53]
+    ),
+    "half of JavaScript's integers": Case({"type": "integer", "maximum": 2**53 - 1}, [-(10**30)], [2**53]),
     "absurd bounds": Case({"type": "integer", "minimum": -1e308, "maximum": "3"}, [10**9]),
     "string enum": Case({"enum": ["a", "b-c", "name", ""]}, ["a", "b-c", "name", ""], ["x", None, 1]),
     "null in enum": Case({"type": ["string", "null"], "enum": ["a", "b", None]}, ["a", None], ["c"]),
@@ -85,6 +92,9 @@ CASES = {
     "tuple of draft 7": Case({"type": "array", "items": [{"type": "string"}]}, [["a", 1]], ["a"]),
     "tuple of many": Case({"type": "array", "prefixItems": [{"type": "string"}] * 50}, [["a"]], ["a"]),
     "many alternatives": Case({"anyOf": [{"type": "array", "minItems": n} for n in range(50)]}, [[1]], []),
+    "many alternatives of alternatives": Case(
+        {"anyOf": [{"anyOf": [{"enum": [[n, m]]} for m in range(5)]} for n in range(20)]}, [[1, 1]], [[20, 1]]
+    ),
     "patterns of names": Case({"type": "object", "patternProperties": {"^x": {}}}, [{"x": 1}, {}], ["x", []]),
     "open object": Case({"type": "object"}, [{}, {"a": 1, "from": None}], [[], "x"]),
     "dictionary": Case({"type": "object", "additionalProperties": {"type": "integer"}}, [{"a": 1}], [{"a": "1"}]),
@@ -130,6 +140,7 @@ CASES = {
         {"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
         [{"a": 1}, {"b": 1}],
     ),
+    "no alternative": Case({"type": "object", "properties": {"a": {}}, "anyOf": [False]}, [], [{}, {"a": 1}]),
     "properties in alternatives": Case(
         {"type": "object", "properties": {"a": {}}, "oneOf": [{"properties": {"b": {"type": "integer"}}}]},
         [{"a": 1, "b": 1}],
@@ -218,6 +229,15 @@ CASES = {
     "items of all of": Case(
         {"allOf": [{"type": "array", "items": True}, {"items": {"type": "integer"}}]}, [[1]], [["x"]]
     ),
+    "the same items of all of, twice": Case(
+        {"properties": {name: {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]} for name in "xy"}},
+        [{"x": [1], "y": [1]}],
+        [{"x": [0]}, {"y": [0]}, {"y": ["a"]}],
+        {
+            "a": {"type": "array", "items": {"type": "integer"}},
+            "b": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        },
+    ),
     "closed parts of all of": Case(
         {
             "allOf": [
@@ -272,6 +292,20 @@ CASES = {
             }
         },
     ),
+    "recursion beside a text with a backslash": Case(
+        {"$ref": "#/$defs/n"},
+        [{"n": "a\\b"}, {"n": {"n": "a\\b"}}],
+        [{}],
+        {
+            "n": {
+                "type": "object",
+                "properties": {"n": {"anyOf": [{"const": "a\\b"}, {"$ref": "#/$defs/n"}]}},
+                "required": ["n"],
+            }
+        },
+    ),
+    "ref that may be null": Case({"$ref": "#/$defs/s", "nullable": True}, ["x", None], [1], {"s": {"type": "string"}}),
+    "ref that is no text": Case({"type": "string", "$ref": 5}, ["x"], [1]),
     "self reference": Case({"$ref": "#/properties/v"}, [1, "x"]),
     "circular reference": Case(
         {"$ref": "#/$defs/a"}, [1], [], {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
@@ -298,6 +332,14 @@ def test_params_accept_and_send_what_the_schema_says(case: Case, load_one: LoadO
     for value in case.refused:
         with pytest.raises(ValidationError):
             module.Params(v=value)
+
+
+def test_schema_whose_references_make_it_too_large_accepts_anything(load_one: LoadOne) -> None:
+    properties = {f"p{number}": {"$ref": "#/$defs/s"} for number in range(200)}
+    definition = {"type": "string", "description": "x" * 10_000}
+    module = load_one({"type": "object", "properties": properties, "$defs": {"s": definition}})
+    assert not module.Params.model_fields
+    assert wire(module.Params(p1="x")) == {"p1": "x"}
 
 
 def test_recursive_root_is_params_itself(load_one: LoadOne) -> None:

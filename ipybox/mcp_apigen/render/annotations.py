@@ -119,7 +119,7 @@ class Annotator:
             case UnenforcedType(meant):
                 self.uses.add("Any")
                 return f"{self._type(meant)} | Any", (), ""
-            case EnumType() | Model():
+            case _:
                 self._forward = self._forward or kind not in self.defined
                 return self.classes[kind], (), ""
 

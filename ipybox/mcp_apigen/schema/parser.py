@@ -230,9 +230,8 @@ class _SchemaParser:
         for keyword in ("anyOf", "oneOf"):
             if not schema.get(keyword):
                 continue
-            branches = [self._flat(mapping(branch)) for branch in elements(schema[keyword]) if branch is not False]
-            if not branches:
-                continue
+            given = [mapping(branch) for branch in elements(schema[keyword]) if branch is not False] or [{}]
+            branches = [self._flat(branch) for branch in given]
             for branch in branches:
                 self._spend(len(mapping(branch.get("properties"))))
             required |= set[str].intersection(*map(_required, branches))

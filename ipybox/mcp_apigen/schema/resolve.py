@@ -115,8 +115,6 @@ class Resolver:
             if path.endswith(_DEFINITIONS):
                 self.names.setdefault(id(part), unquote(name))
             parts.append(part)
-        if not parts and "allOf" not in schema:
-            return schema
         if parts and self.ref_alone:
             return parts[0]
         parts += [self.flat(part, trail) for part in objects(schema.get("allOf"))]
