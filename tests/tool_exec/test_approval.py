@@ -346,6 +346,21 @@ async def test_a_channel_without_a_client_is_closed():
         await channel.request("server", "tool", {})
 
 
+async def test_a_reason_for_a_rejection_is_the_error_of_the_request():
+    async def decide(request: ApprovalRequest) -> None:
+        await request.reject("not on Sundays")
+
+    channel = ApprovalChannel(approval_required=True)
+    async with serving_channel(channel) as port, asyncio.timeout(WAIT), ApprovalClient(decide, port=port):
+        with pytest.raises(ToolRunnerError, match="not on Sundays"):
+            await channel.request("server", "tool", {})
+        second = ApprovalClient(accept, port=port)
+        await second.connect()  # this server leaves it to the channel to turn it away
+        with pytest.raises(ToolRunnerError, match="not on Sundays"):
+            await channel.request("server", "tool", {})
+        await second.disconnect()
+
+
 async def test_joining_a_channel_waits_until_its_client_has_gone():
     channel = ApprovalChannel(approval_required=True)
     async with serving_channel(channel) as port, asyncio.timeout(WAIT):

@@ -233,6 +233,17 @@ async def test_a_number_that_rules_can_not_compare_is_refused(server: ToolServer
     )
 
 
+@pytest.mark.parametrize(("text", "valid"), [("\U0001f600", True), ("\ud83d", False)])
+async def test_escaped_characters_are_accepted_and_halves_of_them_are_not(server: ToolServer, text: str, valid: bool):
+    data = json.dumps(call(text=text)).encode()
+    assert b"\\ud83d" in data
+
+    status, reply = await ask(guest_face(server), "POST", "/run", data=data)
+
+    assert status == (200 if valid else 400)
+    assert (text in json.dumps(reply, ensure_ascii=False)) == valid
+
+
 async def test_packages_are_installed_only_where_that_is_offered(server: ToolServer):
     async with (
         asyncio.timeout(WAIT),
@@ -542,6 +553,16 @@ async def test_stopping_ends_calls_under_way(server: ToolServer, fifo: Fifo):
         await server.stop()
         with pytest.raises(ToolRunnerError):
             await running
+
+
+async def test_stopping_closes_connections_that_are_not_served_yet():
+    server = ToolServer(port=None)
+    await server.start()
+    ours, theirs = socket.socketpair()
+    server.accept_kernel_connection(theirs)
+    await server.stop()
+    with ours:
+        assert ours.recv(1) == b""
 
 
 async def test_a_log_goes_to_stderr_if_asked_for(capsys: pytest.CaptureFixture[str]):

@@ -82,13 +82,12 @@ class ApprovalClient:
 
     async def _read(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         try:
-            async for frame in websocket:
-                if frame.type is aiohttp.WSMsgType.TEXT:
-                    message = json.loads(frame.data)
-                    if message["method"] == APPROVE_METHOD:
-                        self._ask(websocket, message)
-                    elif message["method"] == DECIDED_METHOD:
-                        self._pending.pop(message["params"]["id"]).settle(*ended(message))
+            while isinstance(text := (await websocket.receive()).data, str):
+                message = json.loads(text)
+                if message["method"] == APPROVE_METHOD:
+                    self._ask(websocket, message)
+                elif message["method"] == DECIDED_METHOD:
+                    self._pending.pop(message["params"]["id"]).settle(*ended(message))
         finally:
             for request in self._pending.values():
                 request.settle("cancelled", DISCONNECTED)

@@ -292,10 +292,7 @@ def _insert(text: str, rules: Sequence[ApprovalRule], index: int, written: Mappi
 
 def _above_comments(text: str, start: int) -> int:
     """Returns the index at which the comments directly above a line begin, or the line if there are none."""
-    while start > 0:
-        above = text.rfind("\n", 0, start - 1) + 1
-        if not text[above:start].lstrip().startswith("#"):
-            break
+    while text[(above := text.rfind("\n", 0, start - 1) + 1) : start].lstrip().startswith("#"):
         start = above
     return start
 

@@ -74,6 +74,7 @@ from tests.tool_exec.policy.rules import POLICY, effect_of, rule
         ("rules:\n- effect: allow\n  args: {a: !!python/object:os.system {}}", 3, "'a' must be a mapping"),
         ("rules:\n- effect: allow\n  tool: " + "x" * 600, 3, "at most 500 characters"),
         ("rules:\n" + "- {effect: allow, tool: x}\n" * 201, 2, "too many rules: 201"),
+        (f"rules:\n- effect: allow\n  args: {{a: [{'1,' * 2001}]}}", 3, "more than 2,000 values in lists"),
     ],
     ids=lambda value: repr(value)[:40],
 )
