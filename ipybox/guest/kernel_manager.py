@@ -77,10 +77,9 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     @property
     def is_current(self) -> bool:
-        """Whether the kernel is running, with the same modules as a new kernel."""
-        process = self.provisioner.process if isinstance(self.provisioner, KernelProvisioner) else None
-        if self.template is None or not isinstance(process, ForkedProcess):
-            return False
+        """Whether the kernel, a fork, is running, with the same modules as a new kernel."""
+        assert self.template is not None
+        process = cast(ForkedProcess, cast(KernelProvisioner, self.provisioner).process)
         # The thread that waits for its end may not have noticed it yet.
         return process.runs and self.template.is_current(process)
 
@@ -122,10 +121,9 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     async def _async_pre_start_kernel(self, *, spare: bool = False, **kwargs: Any) -> tuple[list[str], dict[str, Any]]:
         self.spare = spare
-        if self.provisioner is None:
-            # The manager's traits are not annotated.
-            traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": self.kernel_spec}
-            self.provisioner = KernelProvisioner(parent=self, **traits)
+        # The manager's traits are not annotated.
+        traits: dict[str, Any] = {"kernel_id": cast(Any, self).kernel_id, "kernel_spec": self.kernel_spec}
+        self.provisioner = KernelProvisioner(parent=self, **traits)
         return await super()._async_pre_start_kernel(**kwargs)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kwargs: Any) -> None:
@@ -147,8 +145,7 @@ class GuestKernelManager(KernelGatewayIOLoopKernelManager):
 
     async def _async_wait(self, pollinterval: float = 0.1) -> None:
         """Waits until the kernel process has ended; Jupyter polls every 0.1 s."""
-        if self.has_kernel:
-            await cast(KernelProvisioner, self.provisioner).ended()
+        await cast(KernelProvisioner, self.provisioner).ended()
 
     def add_restart_callback(self, callback: Callable[[], object], event: str = "restart") -> None:
         """Calls back when the kernel process ends on its own (event `dead`)."""

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -39,9 +40,8 @@ running: set[int] = set()
 def count_oom_kills() -> int:
     """Returns how many processes this system has killed for lack of memory; 0 if it doesn't report that."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
     return 0
 
 
@@ -121,7 +121,9 @@ class KernelProvisioner(LocalProvisioner):
     async def _start(self, cmd: list[str], output: GatewayOutput, **kwargs: Any) -> None:
         """Forks the process from the template, or starts a new program if that fails."""
         directory = str(kwargs.get("cwd") or os.getcwd())
-        if (process := await self._forked(cmd)) is not None:
+        template = self.parent.template
+        if template is not None and (process := await template.fork(cmd)) is not None:
+            running.add(process.pid)  # before anything is awaited: children that are not listed are reaped
             self.process, self.pid, self.pgid, self.cwd = process, process.pid, process.pid, directory
             self._channel = process.channel
         elif self.parent.spare:
@@ -137,17 +139,6 @@ class KernelProvisioner(LocalProvisioner):
         info["key"] = info["key"].decode()
         await self._send(KernelRequest(connection=info, environment=environment, directory=directory))
 
-    async def _forked(self, cmd: list[str]) -> ForkedProcess | None:
-        """Returns a forked process that nothing else reaps, or None if the fork failed."""
-        process = None if self.parent.template is None else await self.parent.template.fork(cmd)
-        if process is not None:
-            running.add(process.pid)
-            if not process.runs:
-                running.discard(process.pid)
-                process.channel.close()
-                return None
-        return process
-
     async def _send(self, message: KernelRequest | dict[str, str]) -> None:
         assert self._channel is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -156,12 +147,6 @@ class KernelProvisioner(LocalProvisioner):
     def _close_channel(self) -> None:
         if self._channel is not None:
             self._channel.close()
-
-    def _kill_all(self) -> None:
-        if self.pgid is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pgid, signal.SIGKILL)
-        descendants.kill_kernel(self._kernel_id, running, self._seen)
 
     def _watch(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self._oom_kills = count_oom_kills()
@@ -173,7 +158,9 @@ class KernelProvisioner(LocalProvisioner):
             with contextlib.suppress(ChildProcessError):  # reaped elsewhere, so it has ended
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
-            self._kill_all()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pgid or pid, signal.SIGKILL)
+            descendants.kill_kernel(self._kernel_id, running, self._seen)
         finally:  # whatever fails: a cell must not wait for a kernel that is gone
             with contextlib.suppress(RuntimeError):  # the loop is closed: the gateway is ending
                 loop.call_soon_threadsafe(self._ended)

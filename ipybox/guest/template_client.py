@@ -49,11 +49,10 @@ class ForkedProcess:
 
     def wait(self) -> int:
         """Waits until the process ends, and returns its exit status; 0 if that is unknown, like `Popen`."""
-        if self.returncode is None:
-            status = 0
-            with suppress(ChildProcessError):
-                _, status = os.waitpid(self.pid, 0)
-            self.returncode = os.waitstatus_to_exitcode(status)
+        status = 0
+        with suppress(ChildProcessError):
+            _, status = os.waitpid(self.pid, 0)
+        self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def kill(self) -> None:
@@ -94,16 +93,16 @@ class KernelTemplate:
         Register the process before you await anything, because unregistered children of the gateway are reaped.
         """
         async with self._lock:
+            if (control := self._control) is None:
+                return None
             try:
-                if self._control is None or not await self._until_ready(self._control):
-                    return None
-                return await self._fork(self._control, command)
+                return await self._fork(control, command) if await self._until_ready(control) else None
             except (OSError, EOFError, TimeoutError) as error:
-                self._end()
+                self._end(control)
                 logger.warning("kernels start more slowly because the template process is not available: %s", error)
                 return None
             except asyncio.CancelledError:
-                self._end()  # its answer may still arrive
+                self._end(control)  # its answer may still arrive
                 raise
 
     async def _until_ready(self, control: socket.socket) -> bool:
@@ -164,12 +163,11 @@ class KernelTemplate:
             return found.st_ino, found.st_mtime_ns
         return None
 
-    def _end(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-            self._process.kill()
-            self._process.wait()
+    def _end(self, control: socket.socket) -> None:
+        control.close()
+        self._control = None
+        self._process.kill()
+        self._process.wait()
 
 
 class Spare:

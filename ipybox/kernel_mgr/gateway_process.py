@@ -90,8 +90,8 @@ class GatewayProcess:
 
     async def wait(self) -> None:
         """Waits until the process ends."""
-        if self._process is not None:
-            await self._process.wait()
+        assert self._process is not None
+        await self._process.wait()
 
     async def end(self, timeout: float) -> None:
         """Ends the process with all its kernels and children, and removes its directory.

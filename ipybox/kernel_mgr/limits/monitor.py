@@ -100,9 +100,9 @@ class LimitMonitor:
         """Stops monitoring. No callback is called afterwards."""
         self._stopping = True
         self._wake.set()
-        if self._thread is not None:
-            await self._ended.wait()
-            self._thread.join()
+        assert self._thread is not None
+        await self._ended.wait()
+        self._thread.join()
 
     @contextlib.contextmanager
     def measure_cell(self, kernel: str, on_cpu_exceeded: Callable[[str], object]) -> Generator[None]:

@@ -15,6 +15,8 @@ INODE_BYTES = 1024
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
+#: Shared and swapped memory of the machine.
+_OUTSIDE = re.compile(rb"^(Shmem|SwapTotal|SwapFree): +(\d+)", re.MULTILINE)
 
 #: The attributes of a process to read with psutil.
 _FIELDS = ("ppid", "create_time", "status", "memory_info", "cpu_times")
@@ -79,11 +81,8 @@ class LinuxTree:
                         if child not in parents:
                             parents[child] = pid
                             pids.append(child)
-        outside, fields = 0, read_proc("/proc/meminfo").split()
-        for name, sign in ((b"Shmem:", 1), (b"SwapTotal:", 1), (b"SwapFree:", -1)):
-            if name in fields:
-                outside += sign * int(fields[fields.index(name) + 1]) * 1024
-        return Snapshot(found, outside)
+        sizes = _OUTSIDE.findall(read_proc("/proc/meminfo"))
+        return Snapshot(found, sum(int(size) * (-1024 if name == b"SwapFree" else 1024) for name, size in sizes))
 
     def command(self, pid: int) -> bytes:
         """Returns the command line of a process, with a NUL after each argument."""
