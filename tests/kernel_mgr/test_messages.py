@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from ipybox.kernel_mgr.messages import Message, decode, encode_execute_request
+from ipybox.kernel_mgr.variables import value_in
+from ipybox.support.errors import VariableError
 
 
 def framed(*parts: bytes, count: int | None = None) -> bytes:
@@ -159,3 +161,10 @@ def test_offsets_that_the_message_ends_in_are_complete():
 
 def test_messages_without_a_type_have_an_empty_one():
     assert Message("iopub", {}, {}, b"{}").type == ""
+
+
+@pytest.mark.parametrize(("content", "buffers"), [(b"{}", 1), (b'{"encoding": 5}', 1), (b'{"encoding": "json"}', 2)])
+def test_reply_without_a_value_is_an_error(content: bytes, buffers: int):
+    reply = Message("shell", {}, {}, content, (memoryview(b"1"),) * buffers)
+    with pytest.raises(VariableError, match="the kernel did not return the variable x"):
+        value_in(reply, "x")

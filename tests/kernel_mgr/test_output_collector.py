@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ipybox.guest.protocol import VARIABLE_ERROR
-from ipybox.kernel_mgr import display_files
+from ipybox.kernel_mgr import display_files, display_forms
 from ipybox.kernel_mgr import output_collector as outputs_module
 from ipybox.kernel_mgr.display_files import DisplayDirectory
 from ipybox.kernel_mgr.display_forms import MAX_ERROR, plain, text_of, text_of_all
@@ -157,6 +157,13 @@ def test_html_is_read_in_linear_time(html: str, tmp_path: Path):
     assert outputs.save(tmp_path).files == []
 
 
+def test_html_with_too_many_elements_without_content_counts_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(display_forms, "MAX_HIDDEN", 2)
+    for number, files in ((1, 0), (2, 0), (3, 1)):
+        outputs = collected(display({"text/html": "<script></script>" * number}))
+        assert len(outputs.save(tmp_path).files) == files
+
+
 def test_printed_text_that_no_kernel_sends_at_once_is_discarded():
     text = "\x1b[m" * (MAX_STREAM_BYTES // 8)  # JSON needs eight bytes for each
     outputs = collected(stream("a"), stream(text), stream("b"))
@@ -204,6 +211,13 @@ def test_an_update_can_take_a_picture_away(tmp_path: Path):
     assert not (tmp_path / "images").exists()
 
 
+def test_an_update_without_content_removes_the_display_and_reports_nothing():
+    outputs = collected(display("shown", "id"))
+    assert outputs.shown(display({}, "id", "update_display_data")) == ""
+    assert outputs.arrived == []
+    assert outputs.text() is None
+
+
 def test_clearing_removes_text_and_pictures_at_once():
     outputs = collected(stream("a"), display(png()), message("clear_output", wait=False), stream("b"))
 
@@ -216,6 +230,9 @@ def test_clearing_can_wait_for_the_next_output():
     outputs.add(stream("b"))
     outputs.add(stream("c"))
     assert outputs.text() == "bc"
+    outputs = collected(display("old", "id"), message("clear_output", wait=True))
+    outputs.add(display("new", "id", "update_display_data"))
+    assert outputs.text() == "new"
 
 
 def test_clearing_forgets_the_beginning_of_a_control_sequence():
@@ -389,7 +406,10 @@ def test_malformed_messages_add_nothing(malformed: Message):
     assert outputs.text() == "a"
 
 
-@pytest.mark.parametrize("payload", [{}, [1, None, {"source": "page"}, {"source": "page", "data": 1}]])
+@pytest.mark.parametrize(
+    "payload",
+    [{}, {"source": "page", "data": {"text/plain": "x"}}, [1, None, {"source": "page"}, {"source": "page", "data": 1}]],
+)
 def test_a_malformed_reply_adds_nothing(payload: object):
     outputs = collected(stream("a\n"))
 

@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+import uv
 
-from ipybox.kernel_mgr.packages.uv import UvSettings, user_settings
+from ipybox.kernel_mgr.packages import InstallError
+from ipybox.kernel_mgr.packages.uv import UvSettings, install_command, user_settings
 from ipybox.workspace.writable import WritablePlaces
 
 
@@ -87,6 +89,28 @@ def test_indexes_of_uv_come_before_those_of_pip(way: str, home: Path, tmp_path: 
     assert found.environment["SSL_CERT_FILE"] == "/ca.pem"
     assert found.options == []
     assert "uv.example" in found.hosts
+
+
+def test_settings_that_the_user_switches_off_do_not_count(home: Path, monkeypatch: pytest.MonkeyPatch):
+    (home / ".config/uv/uv.toml").write_text('index-url = "https://uv.example/"\n')
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    assert "uv.example" not in settings(home.parent / "work").hosts
+
+
+def test_directories_of_indexes_are_those_that_exist(home: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("named", "listed"):
+        (home / name).mkdir()
+    monkeypatch.setenv("UV_FIND_LINKS", f"{home}/named,{home}/missing,relative")
+    (home / ".config/uv/uv.toml").write_text(f'find-links = ["file://{home}/listed", "https://uv.example/"]\n')
+    assert settings(home.parent / "work").paths[-2:] == [home / "named", home / "listed"]
+
+
+def test_uv_that_code_could_overwrite_is_not_run(home: Path, monkeypatch: pytest.MonkeyPatch):
+    (home / "uv").touch(0o755)
+    monkeypatch.setattr(uv, "find_uv_bin", lambda: str(home / "uv"))
+    places = WritablePlaces(home)
+    with pytest.raises(InstallError, match="code could overwrite uv: install ipybox elsewhere"):
+        install_command(places, UvSettings({}), "package", home / "target", home / "constraints")
 
 
 @pytest.mark.parametrize("file", [".config/uv/uv.toml", "pip.conf"])

@@ -11,6 +11,7 @@ import pytest
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.kernel_mgr.transfer.files import MAX_OMITTED, Item, Transfer, open_item, write_tree
 from ipybox.kernel_mgr.transfer.paths import AllowedDirectories
+from ipybox.kernel_mgr.transfer.tar import MAX_HEADER
 from ipybox.support.safe_directory import Directory
 from tests.kernel_mgr.transfer.contents import members, tar, within
 from tests.servers import WAIT
@@ -149,6 +150,13 @@ def long_names() -> bytes:
     return header.tobuf() * 5000
 
 
+def records(content: bytes) -> bytes:
+    """An extended header with this content."""
+    header = of_type(tarfile.XHDTYPE)
+    header.size = len(content)
+    return header.tobuf() + content.ljust(-(-len(content) // 512) * 512, b"\0") + tar(("a", b""))
+
+
 @pytest.mark.parametrize(
     ("packed", "problem"),
     [
@@ -164,6 +172,10 @@ def long_names() -> bytes:
         (tar(("a", of_type(tarfile.GNUTYPE_SPARSE))), "truncated or sparse"),
         (with_global_headers({f"key{number}": "" for number in range(101)}), "more than 100 global headers"),
         (with_global_headers({"path": "a" * 4097}), "a name of more than 4,096 characters"),
+        (records(b"11 key=" + b"1" * 300 + b"\n"), "an extended header that is too large"),
+        (records(b"a" * (MAX_HEADER + 1)), "an extended header that is too large"),
+        (records(b"no record\n"), "an extended header that is not valid"),
+        (records(b"99 key=value\n"), "an extended header that is not valid"),
         (compressed(), "not an uncompressed tar"),
         (long_names(), "tar"),
         (tar(("a", b""))[:512] + of_type(tarfile.GNUTYPE_LONGNAME).tobuf(), "can't read the tar"),
@@ -177,6 +189,10 @@ def long_names() -> bytes:
             "sparse",
             "global headers",
             "global path",
+            "many digits",
+            "long header",
+            "no record",
+            "record beyond its header",
             "compressed",
             "long names",
             "half a name",

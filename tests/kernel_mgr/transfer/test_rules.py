@@ -9,6 +9,7 @@ import pytest
 
 from ipybox.kernel_mgr.transfer.file_transfer import FileTransfer
 from ipybox.kernel_mgr.transfer.paths import TransferRules
+from ipybox.sandbox.policy import DEEPEST_PATH, LONGEST_PATH
 from ipybox.sandbox.settings import PROFILES, SandboxSettings
 from ipybox.support.state import state_dir
 from tests.kernel_mgr.transfer.contents import members, tar
@@ -64,6 +65,14 @@ def test_secrets_are_not_read(path: str, workspace: FileTransfer, root: Path, tm
     downloaded = workspace.download(".")
     assert b"secret" not in downloaded.data
     assert any("may contain secrets" in line for line in downloaded.omitted)
+
+
+def test_paths_are_transferred_up_to_a_length(root: Path):
+    rules = TransferRules(root, [root])
+    room = LONGEST_PATH - len(str(root)) - 1
+    assert rules.download_denial(root / ("x" * room)) is None
+    for path in (root / ("x" * (room + 1)), root.joinpath(*["x"] * DEEPEST_PATH)):
+        assert rules.upload_denial(path) == "its path is too long"
 
 
 def test_configuration_that_is_no_secret_is_read(workspace: FileTransfer, root: Path):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from ipybox.kernel_mgr.packages import PackageInstaller
+from ipybox.kernel_mgr.packages.builds import _host_of  # pyright: ignore[reportPrivateUsage]
 from ipybox.kernel_mgr.packages.installer import BUILT
+from ipybox.kernel_mgr.packages.request import Request
 from ipybox.sandbox.settings import SandboxSettings, load_settings
 from tests.kernel_mgr.packages.index import Index, failure, install, text, tree
 from tests.sandbox.transient_failures import LATE_ONCE, use_late_socat
@@ -20,6 +22,20 @@ def results(workspace: Path, name: str) -> dict[str, str]:
     namespace: dict[str, dict[str, str]] = {}
     exec(text(workspace, f"{name}.py"), namespace)
     return namespace["RESULTS"]
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("https://8.8.8.8/a.zip", ["8.8.8.8"]),
+        ("https://me:secret@host.example:8443/a.zip", ["host.example:8443"]),
+        ("https://127.0.0.1:8000/a.zip", []),
+        ("https://169.254.169.254/a.zip", []),
+        ("file:///a.zip", []),
+    ],
+)
+def test_build_reaches_the_host_of_its_url_unless_that_is_no_public_address(url: str, hosts: list[str]):
+    assert _host_of(Request(url, "source", url=url)) == hosts
 
 
 async def test_source_is_built_on_the_host_without_a_sandbox(index: Index, place: Path):

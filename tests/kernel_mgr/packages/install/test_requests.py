@@ -64,6 +64,9 @@ async def test_what_is_installed_is_said_and_reused(index: Index, place: Path, s
     assert await install(place, "top", settings) == "top 1.0 is already installed"
     assert await install(place, "top[more]", settings) == "Installed addon-3.0"
     assert await install(place, "packaging", settings) == f"packaging {environment()['packaging']} is already installed"
+    unneeded = "absent is not needed here: its environment marker evaluates to false"
+    specifier = 'absent; python_version < "3"'
+    assert await install(place, specifier, settings) == unneeded.replace("absent", specifier, 1)
     assert "'1.0'" in text(place, "base.py")
     assert (place / ".ipybox/.gitignore").read_text() == "*\n"
 
