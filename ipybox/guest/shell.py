@@ -257,9 +257,6 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             return
         try:
             clear_exhausted_frames(value)  # formatting also needs resources
-            if isinstance(value, SyntaxError):
-                super().showtraceback(info, filename)
-                return
             lines = self._format(etype, value, traceback, tb_offset, exception_only)
         except BaseException:
             lines = user_traceback(value)
@@ -276,8 +273,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
         str(value)  # if this fails, IPython omits the exception
         if exception_only:
             return [SYSTEM_EXIT, *cast(Any, self.InteractiveTB).get_exception_only(etype, value)]
-        if has_group(value):
-            # IPython prints these to stderr, and then reports an error without a traceback.
+        if has_group(value) or isinstance(value, SyntaxError):
+            # IPython prints groups to stderr, and reports them without a traceback. Of a syntax error in what the code
+            # executes or imports, it would show only the end.
             return user_traceback(value)
         if isinstance(value, UsageError):  # IPython prints it, and the reply repeats it
             return [f"UsageError: {value}"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
+from ipybox.guest.protocol import MARK
 from tests.conftest import Mode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -306,6 +307,10 @@ async def test_a_syntax_error_names_its_line(executor: CodeExecutor):
     assert "line 2" in error
     assert "b = = 2" in error
     assert error.rstrip().endswith("SyntaxError: invalid syntax")
+    error = str(await failure(executor, "a = 1\nexec('b = = 2')"))
+    assert "exec('b = = 2')" in error
+    assert 'File "<string>", line 1\n    b = = 2\n        ^\n' in error
+    assert error.rstrip().endswith("SyntaxError: invalid syntax")
 
 
 async def test_an_exception_group_shows_all_its_exceptions(executor: CodeExecutor):
@@ -390,6 +395,7 @@ async def test_malformed_messages_of_a_hostile_kernel_do_no_harm(executor: CodeE
         ("display_data", b""),
         ("status", {"execution_state": {}}),
         ("status", b"[]"),
+        (MARK, {"number": "none"}),
         ("nonsense", {}),
     )
     for type_, content in contents:

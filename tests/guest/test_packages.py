@@ -82,11 +82,18 @@ async def test_only_output_of_the_kernel_itself_goes_line_by_line(executor: Code
     assert await text(executor, command.format(command=program)) == str(by_line)
 
 
-async def test_another_environment_does_not_have_them(executor: CodeExecutor):
-    code = """
-import subprocess, sys, venv
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param("'other/bin/python', 'script.py'], ", id="another_environment"),
+        pytest.param("sys.executable, 'script.py'], env=os.environ | {'IPYBOX_PACKAGES': ''}, ", id="no_variable"),
+    ],
+)
+async def test_another_environment_does_not_have_them(executor: CodeExecutor, run: str):
+    code = f"""
+import os, subprocess, sys, venv
 venv.create("other", with_pip=False, symlinks=True)
-print(subprocess.run(["other/bin/python", "script.py"], capture_output=True, text=True).stderr.splitlines()[-1])
+print(subprocess.run([{run}capture_output=True, text=True).stderr.splitlines()[-1])
 """
     assert await text(executor, code) == "ModuleNotFoundError: No module named 'installed'"
 

@@ -74,6 +74,27 @@ async def test_a_stream_of_the_code_stays(executor: CodeExecutor):
     assert await text(executor, "print('c'); sys.stdout, sys.__stdout__ = kept") == "c"
 
 
+async def test_a_closed_stream_keeps_no_output_of_others_back(executor: CodeExecutor):
+    code = "import os, sys\nsys.stderr.close()\nsys.stderr.flush()\nos.system('echo child')\nprint('out')\n"
+    error = await failure(executor, f"{code}sys.stderr.write('lost')")
+
+    assert error.rstrip().endswith("ValueError: I/O operation on closed file")
+    assert await text(executor, f"{code}None") == "child\nout\nsys.stderr was reset because the code left it closed"
+
+
+async def test_a_publisher_of_the_code_keeps_no_cell_from_its_end(executor: CodeExecutor):
+    code = """
+from IPython.core.displaypub import CapturingDisplayPublisher
+class Publisher(CapturingDisplayPublisher):
+    def set_parent(self, parent): pass
+shell = get_ipython()
+kept, shell.display_pub = shell.display_pub, Publisher()
+"""
+    assert await text(executor, code) is None
+    assert await text(executor, "display('captured'); print('printed')") == "printed"
+    assert await text(executor, "shell.display_pub = kept; display('shown')") == "'shown'"
+
+
 async def test_the_kernel_holds_no_copy_of_the_output(executor: CodeExecutor):
     await executor.execute("print('a'); display('b'); 'c'")
 

@@ -291,6 +291,10 @@ async def test_what_is_no_tool_server_is_an_error_with_its_answer():
         runner = ToolRunner("server", {}, "127.0.0.1", int(url.rpartition(":")[2]))
         with pytest.raises(ToolRunnerError, match="the tool server answered with HTTP 418: I'm a teapot"):
             await runner.run("tool", {})
+    async with servers.http_page(body="{}") as url:
+        runner = ToolRunner("server", {}, "127.0.0.1", int(url.rpartition(":")[2]))
+        with pytest.raises(ToolRunnerError, match="the tool server made none of the calls"):
+            await asyncio.to_thread(runner.run_many, "tool", [{}])
 
 
 async def both_ways(runner: ToolRunner) -> list[dict[str, Any] | str | None]:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import IPython
 import pytest
 import pytest_asyncio
 
@@ -130,9 +131,13 @@ def test_what_can_not_be_saved_leaves_the_rest_and_says_why(monkeypatch: pytest.
     assert re.fullmatch(r"before\n\[audio/wav could not be saved and is lost: .*nonexistent.*\]\nafter", shown)
 
 
+@pytest.mark.parametrize("loaded", [True, False])
 def test_beside_structured_content_an_application_gets_no_output_but_a_log(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, loaded: bool
 ):
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    if not loaded:
+        monkeypatch.delitem(sys.modules, "IPython")
     with caplog.at_level(logging.WARNING):
         show_beside_structured([text("a"), AUDIO, LINK, resource(text="t")], "tool")
 
@@ -144,6 +149,7 @@ def test_beside_structured_content_an_application_gets_no_output_but_a_log(
     ]
     assert saved[".txt"].read_text() == "t"
     assert capsys.readouterr() == ("", "")
+    assert ("IPython" in sys.modules) == loaded
 
 
 # In a kernel
