@@ -135,9 +135,9 @@ class KernelRelay:
         self.ended.set()
         for client in tuple(self._clients):
             self._tasks.start(_close(client))
-        if self._runner is not None:
-            for site in tuple(self._runner.sites):
-                self._tasks.start(site.stop())
+        assert self._runner is not None
+        for site in tuple(self._runner.sites):
+            self._tasks.start(site.stop())
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if (refused := _refusal(request, self.token)) is not None:
@@ -161,8 +161,10 @@ class KernelRelay:
                 return await self._channels(request)
             case "POST", "/restart":
                 return _error(403, "only the agent's `reset` tool can replace this kernel: to leave, disconnect")
-            case method, _:
-                return _error(404 if method == "GET" else 403, "this server only gives access to the running kernel")
+            case _:
+                return _error(
+                    404 if request.method == "GET" else 403, "this server only gives access to the running kernel"
+                )
 
     async def _interrupt(self) -> web.Response:
         try:
