@@ -56,7 +56,7 @@ def measure_output(setting: Setting, lines: bool) -> Samples:
     with running(setting) as subjects:
         samples = take_turns(setting, {side: partial(output, side, it) for side, it in subjects.items()})
     remarks = [
-        f"{side} showed only {number / 1e6:.1f} of {size / 1e6:g} MB"
+        f"{side} dropped all but {number / 1e6:.1f} of {size / 1e6:g} MB"
         for side, number in least.items()
         if number < size - 1
     ]

@@ -62,7 +62,7 @@ def measure_many(setting: Setting) -> Samples:
 
 def measure_memory(setting: Setting) -> Samples:
     _, each = _many_of(setting)
-    return Samples(each, [f"peer's figure is that of each of {MOST_OF_PEER} executors"] if "peer" in each else [])
+    return Samples(each, [f"peer's figure is per executor, with {MOST_OF_PEER}"] if "peer" in each else [])
 
 
 def _many_of(setting: Setting) -> tuple[dict[Side, list[float]], dict[Side, list[float]]]:

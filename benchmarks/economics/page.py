@@ -19,8 +19,8 @@ Code takes
 """
 
 PRICES = """\
-The price of a session with {tools} tools and a prompt cache, in thousands of input tokens. By Anthropic's price list, a
-new token counts 1.25, a repeated token 0.1, and a written token 5:
+This is the price of a session with {tools} tools, in thousands of input tokens. At Anthropic's prices, a token written to
+the cache counts 1.25, a token read from it 0.1, and an output token 5:
 """
 
 #: Why a variant of `code` takes more or less.
@@ -31,7 +31,7 @@ VARIANT_TEXTS: dict[Way, str] = {
 }
 
 SOURCE = """\
-Measured with {client} and {definitions}. Tokens are those of `{tokenizer}`, {ratio:.1f} bytes on average.
+Measured with {client} and {definitions}. Tokenizer: `{tokenizer}`, about {ratio:.1f} bytes per token.
 """
 
 REAL = "the definitions of GitHub's MCP server"
@@ -105,7 +105,7 @@ def _losses(data: Economics) -> Iterator[str]:
                 yield f"- more tokens than {other} for *{task.title}*: {', '.join(lost)}"
     yield f"- one more request than JSON tools for {_more(data, lambda session: len(session.requests))}"
     written = _more(data, lambda session: session.written().tokens)
-    yield f"- more tokens written by the model than JSON tools for {written}"
+    yield f"- more output tokens than JSON tools for {written}"
 
 
 def _more(data: Economics, size: Callable[[Session], int]) -> str:

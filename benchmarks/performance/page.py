@@ -43,7 +43,7 @@ def _line(row: Row) -> str:
         return figure(value, row.unit)
 
     floor = f"{of(row.median('floor'))} ({row.floor})"
-    cells = [row.what, f"**{of(row.median('ipybox'))}**", floor, of(row.median("peer"))]
+    cells = [row.what, of(row.median("ipybox")), floor, of(row.median("peer"))]
     return f"| {' | '.join(cells)} |\n"
 
 
