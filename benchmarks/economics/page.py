@@ -19,8 +19,8 @@ Code takes
 """
 
 PRICES = """\
-This is the price of a session with {tools} tools, in thousands of input tokens. At Anthropic's prices, a token written to
-the cache counts 1.25, a token read from it 0.1, and an output token 5:
+This is the price of a session with {tools} tools, in thousands of input tokens. At Anthropic's prices, a token written
+to the cache counts 1.25, a token read from it 0.1, and an output token 5:
 """
 
 #: Why a variant of `code` takes more or less.
