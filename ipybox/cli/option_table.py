@@ -58,7 +58,7 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
         Option("sandbox_profile", "built-in sandbox settings", choice(*sorted(PROFILES)), default="default"),
         Option(
             "sandbox_config",
-            "settings file in srt's format to use instead of a profile (see ipybox trust)",
+            "settings file in srt's format that overrides the profile (see ipybox trust)",
             option.FILE,
         ),
         Option("workspace_config", "use the workspace's sandbox-config.json, if it exists"),
@@ -86,7 +86,7 @@ _TABLE: dict[tuple[str, str], list[Option]] = {
         _executor("preload", "module to preload in every kernel (Linux); repeatable or comma-separated", option.ITEMS),
         _executor(
             "no_spare_kernel",
-            "don't keep a spare kernel ready for the next session or reset; saves 20 MiB",
+            "don't keep a spare kernel ready for the next session or reset; saves about 17 MiB",
             parameter="spare_kernel",
         ),
     ],

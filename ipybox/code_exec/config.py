@@ -75,7 +75,7 @@ class ExecutorConfig:
             result contains a notice about it.
         spare_kernel: Whether the gateway keeps a kernel ready for the next session or reset (Linux), which then takes
             about a third of the time. It has no session's token or variables, doesn't count towards limits, and takes
-            about 20 MiB. The gateway creates it when it starts, and when all its kernels are idle.
+            about 17 MiB. The gateway creates it when it starts, and when all its kernels are idle.
         engine: Where kernels run, by default on this machine: the name of an engine in the user's `engines.yaml`
             (`docs/other-machines.md`), or a command, as a list, that runs `python -m ipybox.node` on another machine,
             such as one with `srun`. With an engine, this process imports no module from the working directory after
