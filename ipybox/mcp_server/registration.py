@@ -109,7 +109,9 @@ class Registrations:
         """
         key = json.dumps([server_name, server_params], sort_keys=True)
         earlier = self._signing_in.pop(key, None)
-        task = self._tasks.resumed(context) or (None if earlier is None or earlier.failed else earlier)
+        task = None if earlier is None or earlier.failed else earlier
+        if context.request_state is not None:
+            task = self._tasks.resumed(context) or task
         if task is None:
             task = Registration(partial(self._registered, server_name, server_params, progress, context))
         try:

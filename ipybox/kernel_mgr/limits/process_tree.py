@@ -81,8 +81,9 @@ class LinuxTree:
                         if child not in parents:
                             parents[child] = pid
                             pids.append(child)
-        sizes = _OUTSIDE.findall(read_proc("/proc/meminfo"))
-        return Snapshot(found, sum(int(size) * (-1024 if name == b"SwapFree" else 1024) for name, size in sizes))
+        sizes: dict[bytes, bytes] = dict(_OUTSIDE.findall(read_proc("/proc/meminfo")))
+        shared, total, free = [int(sizes.get(name, 0)) for name in (b"Shmem", b"SwapTotal", b"SwapFree")]
+        return Snapshot(found, (shared + total - free) * 1024)
 
     def command(self, pid: int) -> bytes:
         """Returns the command line of a process, with a NUL after each argument."""
