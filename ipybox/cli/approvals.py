@@ -69,10 +69,10 @@ async def _messages(server: Path, **request: object) -> AsyncGenerator[dict[str,
         pass  # the server has ended
 
 
-async def _waiting(workspace: Path | None) -> list[tuple[Path, dict[str, Any]]]:
-    """Returns the waiting calls, each with its server."""
+async def _waiting(workspace: Path | None, start: str = "") -> list[tuple[Path, dict[str, Any]]]:
+    """Returns the waiting calls whose ids start like this, each with its server."""
     servers = running_servers(workspace).values()
-    return [(server, call) for server in servers async for call in _messages(server, approvals="list")]
+    return [(server, call) for server in servers async for call in _messages(server, approvals="list", id=start)]
 
 
 async def _list(workspace: Path | None) -> None:
@@ -88,7 +88,7 @@ async def _decide(workspace: Path | None, verb: str, call_id: str, *reason: str)
     if len(call_id) < MIN_ID:
         tell(f"an id needs at least {MIN_ID} characters, to tell calls apart")
         return 1
-    found = [(server, call["id"]) for server, call in await _waiting(workspace) if call["id"].startswith(call_id)]
+    found = [(server, call["id"]) for server, call in await _waiting(workspace, call_id)]
     if len(found) > 1:
         tell(f"several calls have an id that starts with {call_id!r}: {', '.join(each for _, each in found)}")
         return 1

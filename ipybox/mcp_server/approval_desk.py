@@ -2,8 +2,8 @@
 
 The command connects to the server's private socket (`attach_socket`) with one line of JSON:
 
-{"approvals": "list"}                                  one line per waiting call, then the end
-{"approvals": "watch"}                                 likewise, then a line for each change, until the command ends
+{"approvals": "list", "id": "START"}                   one line per waiting call whose id starts so, then the end
+{"approvals": "watch"}                                 one per call, then a line for each change, until the command ends
                                                        or sends nothing for `SILENCE`: a stopped one can't ask anybody
 {"decide": ID, "accept": true, "reason": "because"}    a line with what happened
 """
@@ -30,8 +30,8 @@ class ApprovalDesk:
     def __init__(self, workspace: Path):
         self._workspace = workspace
         self._waiting: dict[str, tuple[ApprovalRequest, Callable[[], str]]] = {}
-        #: Set for each watching terminal when a call starts or stops waiting.
-        self._watchers: set[asyncio.Event] = set()
+        #: For each watching terminal, the ids of the calls that started or stopped waiting.
+        self._watchers: set[asyncio.Queue[str]] = set()
         #: Set while no terminal watches.
         self._unwatched = asyncio.Event()
         self._unwatched.set()
@@ -47,12 +47,12 @@ class ApprovalDesk:
     def waiting(self, request: ApprovalRequest, text: Callable[[], str]) -> Generator[None]:
         """Shows a call, as the text that `text` returns, to terminals during the context."""
         self._waiting[request.id] = request, text
-        self._changed()
+        self._changed(request.id)
         try:
             yield
         finally:
             del self._waiting[request.id]
-            self._changed()
+            self._changed(request.id)
 
     @asynccontextmanager
     async def timeout(self, seconds: float | None) -> AsyncGenerator[None]:
@@ -92,8 +92,9 @@ class ApprovalDesk:
     async def answer(self, request: object, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers a command's request; raises a ValueError if it is malformed or can't be answered."""
         match request:
-            case {"approvals": "list"}:
-                await self._show({}, writer)
+            case {"approvals": "list", "id": str(start)}:
+                for each in [each for call_id, each in self._waiting.items() if call_id.startswith(start)]:
+                    await self._show(*each, writer)
             case {"approvals": "watch"}:
                 await self._watch(reader, writer)
             case {"decide": str(call_id), "accept": bool(accept), "reason": str() | None as reason}:
@@ -102,43 +103,41 @@ class ApprovalDesk:
                 raise ValueError("not a request about approvals")
 
     async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        changed = asyncio.Event()
-        self._watchers.add(changed)
+        changes = asyncio.Queue[str]()
+        for call_id in self._waiting:
+            changes.put_nowait(call_id)
+        self._watchers.add(changes)
         self._unwatched.clear()
         self._reschedule(self._deadlines)
         try:
             # Both at once, because a terminal that does not read blocks the first one.
-            await until_one_ends(self._show_changes(changed, writer), silence(reader, SILENCE))
+            await until_one_ends(self._show_changes(changes, writer), silence(reader, SILENCE))
         finally:
-            self._watchers.remove(changed)
+            self._watchers.remove(changes)
             if not self._watchers:
                 self._unwatched.set()
                 self._reschedule(self._deadlines)
 
-    async def _show_changes(self, changed: asyncio.Event, writer: asyncio.StreamWriter) -> None:
+    async def _show_changes(self, changes: asyncio.Queue[str], writer: asyncio.StreamWriter) -> None:
         shown = dict[str, ApprovalRequest]()
         await send(writer, watching=str(self._workspace))
         while True:
-            changed.clear()
-            await self._show(shown, writer)
-            await changed.wait()
+            call_id = await changes.get()
+            if call_id in shown:
+                await send(writer, ended=call_id, state=shown.pop(call_id).state)
+            elif (waiting := self._waiting.get(call_id)) is not None:
+                shown[call_id] = waiting[0]
+                await self._show(*waiting, writer)
 
-    async def _show(self, shown: dict[str, ApprovalRequest], writer: asyncio.StreamWriter) -> None:
-        """Sends the waiting calls that a terminal has not shown, and the ends of those it has."""
-        for call_id in [each for each in shown if each not in self._waiting]:
-            await send(writer, ended=call_id, state=shown.pop(call_id).state)
-        for call_id, (request, text) in [*self._waiting.items()]:
-            if call_id not in shown:
-                shown[call_id] = request
-                expires = request.expires_at and request.expires_at.isoformat()
-                await send(
-                    writer,
-                    id=call_id,
-                    workspace=str(self._workspace),
-                    call=await asyncio.to_thread(text),
-                    created_at=request.created_at.isoformat(),
-                    expires_at=expires,
-                )
+    async def _show(self, request: ApprovalRequest, text: Callable[[], str], writer: asyncio.StreamWriter) -> None:
+        await send(
+            writer,
+            id=request.id,
+            workspace=str(self._workspace),
+            call=await asyncio.to_thread(text),
+            created_at=request.created_at.isoformat(),
+            expires_at=request.expires_at and request.expires_at.isoformat(),
+        )
 
     def _reschedule(self, deadlines: Iterable[asyncio.Timeout]) -> None:
         now = asyncio.get_running_loop().time()
@@ -147,9 +146,9 @@ class ApprovalDesk:
             if not deadline.expired():
                 deadline.reschedule(None if self.watched or seconds is None else now + seconds)
 
-    def _changed(self) -> None:
-        for changed in self._watchers:
-            changed.set()
+    def _changed(self, call_id: str) -> None:
+        for changes in self._watchers:
+            changes.put_nowait(call_id)
 
 
 async def silence(reader: asyncio.StreamReader, seconds: float | None) -> None:
