@@ -102,18 +102,22 @@ def run_code(root: Path, path: str, what: str, action: Callable[[], T]) -> T:
         raise BrokenError(Problem(place, line, f"{what} {path} failed: {reason}", "fix this line")) from exc
 
 
+#: Code may catch any Exception.
+_Late = type("TimeoutError", (BaseException,), {})
+
+
 @contextmanager
 def _limited() -> Generator[None]:
-    """Raises a TimeoutError in code of the main thread that runs too long: it says where."""
+    """Raises an error in code of the main thread that runs too long, again and again: it says where."""
 
     def late(*_: object) -> None:
-        raise TimeoutError(f"it takes longer than {_TIMEOUT:g} s")
+        raise _Late(f"it takes longer than {_TIMEOUT:g} s")
 
     if current_thread() is not main_thread():
         yield
         return
     before = signal(SIGALRM, late)
-    setitimer(ITIMER_REAL, _TIMEOUT)
+    setitimer(ITIMER_REAL, _TIMEOUT, _TIMEOUT)
     try:
         yield
     finally:

@@ -195,9 +195,18 @@ def test_an_interrupt_ends_the_check(good: Path):
         check(workspace=good)
 
 
-def test_an_import_that_never_ends_is_a_fault(good: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    pass",
+        "while True:\n    try:\n        1 / 0\n    except Exception:\n        pass",
+        "try:\n    while True:\n        pass\nexcept:\n    pass\nwhile True:\n    pass",
+    ],
+    ids=["plain", "catches_exceptions", "catches_the_first_one"],
+)
+def test_an_import_that_never_ends_is_a_fault(good: Path, code: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(imported, "_TIMEOUT", 0.2)
-    append(good / IMPL_FILE, "\nwhile True:\n    pass\n")
+    append(good / IMPL_FILE, f"\n{code}\n")
 
     (problem,) = problems(good)
 
