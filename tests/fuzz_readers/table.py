@@ -687,6 +687,7 @@ READERS: dict[str, Reader] = {
             b"(",
             b"and ",
             b"'x' in extra ",
+            b"; 'x' in 'y'\n",
             b",",
             b".",
             b'"',

@@ -45,7 +45,8 @@ class Installed:
     def requires(self, extras: Collection[str] = ()) -> Iterator[Requirement]:
         """Yields the requirements that apply in this environment with these extras."""
         for text in self.headers.get("Requires-Dist", [])[:MAX_REQUIREMENTS]:
-            with suppress(ValueError, RecursionError):  # it is not valid, compares what has no order, or is too deep
+            # It is not valid, compares what has no order, names an unknown variable, or is too deep.
+            with suppress(ValueError, LookupError, RecursionError):
                 need = Requirement(text)
                 if need.marker is None or any(need.marker.evaluate({"extra": it}) for it in extras or ("",)):
                     yield need

@@ -37,7 +37,8 @@ def test_what_ipybox_needs_is_pinned_as_installed():
 
 
 def test_requirements_that_are_none_or_do_not_hold_are_left_out(tmp_path: Path):
-    found = distribution(tmp_path, "a", "b>=2", ">>> no requirement", "c; extra == 'more'", "d; python_version < '3'")
+    unclear = ">>> no requirement", "e; 'a' == 'b'", "e; 'a' in extras", "e; os_name ~= 'a'"
+    found = distribution(tmp_path, "a", "b>=2", *unclear, "c; extra == 'more'", "d; python_version < '3'")
 
     assert [need.name for need in found.requires()] == ["b"]
     assert [need.name for need in found.requires({"more"})] == ["b", "c"]

@@ -84,6 +84,7 @@ async def test_packages_that_a_wheel_contains_can_neither_stop_later_installs_no
     data = "evil-1.0.data/purelib"
     about = {number: f"Metadata-Version: 2.1\nName: x{number}\nVersion: 1\n" for number in range(300)}
     about[0] += f"Requires-Dist: fresh; {'(' * 1000}python_version > '3'{')' * 1000}\n"
+    about[1] += "Requires-Dist: fresh; 'a' == 'b'\nRequires-Dist: fresh; 'a' in extras\n"
     files = {f"{data}/x{number}-1.dist-info/METADATA": text for number, text in about.items()}
     index.wheel("evil", "1.0", files | {f"{data}/x{number}-1.dist-info/WHEEL": "" for number in about})
     index.wheel("fresh", "1.0")
