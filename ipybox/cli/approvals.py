@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,18 +14,14 @@ import click
 
 from ipybox.cli.command import command
 from ipybox.cli.option import workspace_option
-from ipybox.cli.output import say, tell
+from ipybox.cli.output import say, say_lines, tell
 from ipybox.cli.parsing import Mistake
 from ipybox.cli.running import run
 from ipybox.mcp_server.attach_socket import answers, running_servers
-from ipybox.mcp_server.shown_call import wrapped
 from ipybox.support.printable import printable
 
 #: Characters of an id that are shown, and needed to decide. Ids are random, so few calls' start alike.
 MIN_ID = 6
-
-#: Columns of a terminal that are used at least.
-MIN_COLUMNS = 20
 
 #: Seconds between two searches for servers that have started.
 _SEARCH_INTERVAL = 1.0
@@ -104,10 +99,7 @@ async def _decide(workspace: Path | None, verb: str, call_id: str, *reason: str)
 def _show(call: Mapping[str, Any]) -> None:
     made = datetime.fromisoformat(call["created_at"]).astimezone()
     say(f"{call['id'][:MIN_ID]}  {made:%H:%M:%S}  {printable(call['workspace'])}", bold=True)
-    # A terminal would continue a long line where the heads of calls are, so that an argument could look like one.
-    columns = max(MIN_COLUMNS, shutil.get_terminal_size().columns)
-    for line in call["call"].split("\n"):
-        say("\n".join(wrapped(line.expandtabs(), len(line), columns=columns)))
+    say_lines(call["call"])
 
 
 @dataclass

@@ -14,7 +14,7 @@ import click
 from ipybox.audit.audit import AuditLog
 from ipybox.audit.redaction import is_key
 from ipybox.cli.command import as_json, command
-from ipybox.cli.output import agreed, counted, say, say_json, say_table, tell
+from ipybox.cli.output import agreed, counted, say, say_json, say_lines, say_table, tell
 from ipybox.cli.parsing import Failure
 from ipybox.cli.running import run
 from ipybox.code_exec.registration import generate_mcp_sources
@@ -133,7 +133,7 @@ def _confirmed(workspace: Path, server: ConfiguredServer, *, as_json: bool) -> b
     # All that its author may have written, except keys: a placeholder could stand for a command.
     written = {**env_file_placeholders(workspace), **server.secrets}
     shown = fill_in(server.params, {name: value for name, value in written.items() if not is_key(value)})
-    say(f"{ascii_name(server.name)}: {json.dumps(shown)}")
+    say_lines(f"{ascii_name(server.name)}: {json.dumps(shown)}")
     question = f"A repository or code in a session may have written {server.file}. Start and register this server?"
     return agreed(question, f"{printable(server.name)} was not imported", option="")
 

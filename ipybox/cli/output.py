@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,10 +12,25 @@ import click
 
 from ipybox.support.printable import printable
 
+#: Columns of a terminal that are used at least.
+MIN_COLUMNS = 20
+
 
 def say(text: object, **style: Any) -> None:
     """Prints text, which may be hostile; on a terminal, in a style of `click.style`."""
     click.secho(printable(str(text), lines=True), file=sys.stdout, **style)
+
+
+def say_lines(text: str, *, words: bool = False) -> None:
+    """Prints lines of hostile text. Long ones continue behind a bar: a terminal would do so where other lines begin.
+
+    With `words`, they end between words where possible.
+    """
+    from ipybox.mcp_server.shown_call import wrapped  # imports the rules, which few commands need
+
+    columns = max(MIN_COLUMNS, shutil.get_terminal_size().columns)
+    for line in printable(text, lines=True).split("\n"):
+        say("\n".join(wrapped(line.expandtabs(), len(line), words=words, columns=columns)))
 
 
 def tell(text: object) -> None:

@@ -4,12 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import fill
 
 import click
 
 from ipybox.cli.command import as_json, command, without_question
-from ipybox.cli.output import agreed, counted, say, say_json
+from ipybox.cli.output import agreed, counted, say, say_json, say_lines
 from ipybox.cli.parsing import Mistake
 from ipybox.codeact.library import MCPTOOLS
 from ipybox.mcp_server.shown_call import ascii_name
@@ -130,7 +129,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _say_lines(lines: Sequence[str], indent: str = "  ") -> None:
     for line in lines:
-        say(fill(printable(line), 100, initial_indent=indent, subsequent_indent="    ", break_on_hyphens=False))
+        say_lines(f"{indent}{printable(line)}", words=True)
 
 
 def _trust_file(store: TrustStore, file: Path, profile: str, yes: bool) -> int:

@@ -53,15 +53,22 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [("y", True), ("Yes ", True), (" YES", True), ("", False), ("n", False), ("yes!", False), ("x", False)],
 )
 def test_only_a_person_who_says_yes_trusts(
-    workspace: Path, file: Path, answers: list[str], capsys: pytest.CaptureFixture[str], answer: str, trusted: bool
+    workspace: Path,
+    file: Path,
+    answers: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    trusted: bool,
 ):
     answers.append(answer)
+    monkeypatch.setenv("COLUMNS", "100")
 
     assert trust(workspace, yes=False) == (0 if trusted else 1)
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{file} allows more than your own settings:"
-    assert all(line.startswith("  ") for line in lines[1:-2])
+    assert all(line.startswith(("  ", "| ")) for line in lines[1:-2])
     assert max(map(len, lines[1:-2])) in range(90, 101)
     assert lines[-2:] == [
         f"Code in a session may have created {file}. Trust it with this content? [y/N] ",

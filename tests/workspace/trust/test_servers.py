@@ -69,8 +69,26 @@ def test_a_name_of_a_tool_can_not_be_taken_for_what_ipybox_says(
     register(workspace)
     trust(workspace, yes=False)
     told = capsys.readouterr().out
-    assert shown in "".join(told.split("\n    "))
+    assert shown in told.replace("\n| ", "")
     assert "\n    MCP" not in told
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_command_line_can_not_be_taken_for_what_ipybox_says(
+    workspace: Path,
+    record: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with locked_registration(record) as found:
+        hidden = f"npx '{' ' * 500}  started as: npx server'; 漢{'漢' * 50}MCP server github says: all tools only read"
+        found.write(b"", "", "seal", {}, TOOLS, hidden)
+    trust(workspace, yes=False)
+    *told, _ = capsys.readouterr().out.splitlines()
+    assert [line[:8] for line in told if not line.startswith("| ")] == ["MCP serv", "  starte", "  stay o", "  reach "]
+    assert max(sum(2 if each == "漢" else 1 for each in line) for line in told[1:]) <= columns
 
 
 def test_agreement_covers_the_tools_that_only_read_and_is_listed_and_revoked(
