@@ -106,8 +106,6 @@ class MCPClient:
         if self._error is not None:
             raise self._error
         if self._client is None:
-            if not self._owner.cancelled():
-                self._owner.result()  # raises only for a bug in ipybox
             raise MCPServerError("the client was closed before it was connected")
         return self
 

@@ -278,9 +278,9 @@ class ClientConnection:
 
     async def add_message(self, message: JSONRPCMessage) -> None:
         """Adds a message to the stream of a remote server's messages."""
-        if self._received is not None:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self._received.send(SessionMessage(message))
+        assert self._received is not None  # since before the first request
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._received.send(SessionMessage(message))
 
     @asynccontextmanager
     async def _observed(self, messages: Any) -> AsyncGenerator[Any]:

@@ -156,8 +156,7 @@ class _Hiding:
         parts, name = urlsplit(url), self._server_name
         user, at, host = parts.netloc.rpartition("@")
         account, colon, password = user.partition(":")
-        if at:
-            user = f"{account}:{self.hide(f'{name}_password', password)}" if colon else self.hide(name, account)
+        user = f"{account}:{self.hide(f'{name}_password', password)}" if colon else self.hide(name, account)
         path = [self.hide(f"{name}_key", each) if looks_secret(each) else each for each in parts.path.split("/")]
         fields = [field.partition("=") for field in parts.query.split("&")]
         query = "&".join(f"{field}{mark}{self.hide(f'{name}_{field}', value)}" for field, mark, value in fields)

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from ipybox.mcp_client.configs import servers as configs
 from ipybox.mcp_client.configs.servers import (
     ConfiguredServer,
     configured_servers,
     find_server,
     parse_jsonc,
 )
+from ipybox.support.bounded_json import MAX_VALUES
 from ipybox.workspace.writable import WritablePlaces
 
 SECRET = "q8-hidden-value"
@@ -220,6 +222,27 @@ def test_what_is_not_supported_is_shown_with_the_reason(definition: Any, problem
     assert SECRET not in server.problem
 
 
+@pytest.mark.parametrize(
+    ("url", "hidden", "secrets"),
+    [
+        ("https://u:p4ss@h/mcp", "https://u:${ACME_PASSWORD}@h/mcp", {"ACME_PASSWORD": "p4ss"}),
+        ("https://t0ken@h/mcp", "https://${ACME}@h/mcp", {"ACME": "t0ken"}),
+        (
+            "https://h/ab12cd34ef56ab78cd90/cd34ef56ab78cd90ab12",
+            "https://h/${ACME_KEY}/${ACME_KEY_2}",
+            {"ACME_KEY": "ab12cd34ef56ab78cd90", "ACME_KEY_2": "cd34ef56ab78cd90ab12"},
+        ),
+    ],
+    ids=["password", "user", "keys"],
+)
+def test_secrets_in_a_url_become_placeholders(
+    url: str, hidden: str, secrets: dict[str, str], workspace: Path, home: Path
+):
+    server = entry(workspace, home, url=url)
+
+    assert (server.params["url"], server.secrets) == (hidden, secrets)
+
+
 def test_values_become_placeholders_but_references_and_settings_stay(workspace: Path, home: Path):
     write(home / "acme.env", f"FROM_FILE={SECRET}\nA=overridden\n")
     server = entry(
@@ -271,6 +294,25 @@ def test_links_and_large_files_of_a_workspace_are_not_read(workspace: Path, home
     assert len(unreadable) == 5
 
 
+@pytest.mark.parametrize(
+    ("limit", "file", "content", "reason"),
+    [
+        ("MAX_UNTRUSTED", ".mcp.json", "{}         ", "larger than 10 bytes"),
+        ("MAX_DOTS", ".codex/config.toml", "a.a.a.a.a.a.a.a.a.a.a.a = 1", "more than 10 dots"),
+    ],
+)
+def test_files_that_cost_too_much_are_not_read(
+    limit: str, file: str, content: str, reason: str, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(configs, limit, 10)
+    write((workspace if file == ".mcp.json" else home) / file, content)
+
+    servers, [line] = configured_servers(workspace, WritablePlaces(workspace))
+
+    assert servers == []
+    assert reason in line
+
+
 def test_a_home_that_is_the_workspace_makes_the_users_files_input(home: Path):
     write(home / ".cursor/mcp.json", {"mcpServers": {"acme": STDIO}})
 
@@ -281,14 +323,17 @@ def test_names_must_be_exact_and_definitions_the_same(workspace: Path, home: Pat
     write(home / ".cursor/mcp.json", {"mcpServers": {"a": STDIO, "b": STDIO, "c": {**STDIO, "env": {"K": "one1"}}}})
     write(home / ".gemini/settings.json", {"mcpServers": {"a": STDIO, "b": {"httpUrl": "https://b.example/mcp"}}})
     write(home / ".config/zed/settings.json", {"context_servers": {"c": {**STDIO, "env": {"K": "two2"}}}})
+    write(home / ".qwen/settings.json", {"mcpServers": {"d": {"command": []}}})
     servers = found(workspace)
 
     assert find_server(servers, "a").client == "cursor"
     for name in "bc":  # "c" differs only in a secret
         with pytest.raises(ValueError, match="ambiguous"):
             find_server(servers, name)
-    with pytest.raises(ValueError, match=r"no MCP client .*'A'; .*: a, b, c"):
+    with pytest.raises(ValueError, match=r"no MCP client .*'A'; .*: a, b, c, d"):
         find_server(servers, "A")
+    with pytest.raises(ValueError, match=r"can't import d in .* malformed"):
+        find_server(servers, "d")
 
 
 @pytest.mark.parametrize(
@@ -318,3 +363,8 @@ def test_how_to_remove_a_server_is_said(scope: str, client: str, removal: str, w
 )
 def test_comments_and_trailing_commas_are_left_out(text: str, value: Any):
     assert parse_jsonc(text.encode()) == value
+
+
+def test_json_of_too_many_values_is_not_read():
+    with pytest.raises(ValueError, match=r"more than [0-9,]+ values"):
+        parse_jsonc(b"[" + b"0," * MAX_VALUES + b"0]")

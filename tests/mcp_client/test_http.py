@@ -111,8 +111,9 @@ async def test_a_response_that_costs_too_much_is_not_read(
     assert [*map(str, refused)] == [f"it sent a message larger than the limit of {reason}"]
 
 
-async def test_a_compressed_response_is_read_and_the_rest_of_it_stays_as_it_was():
-    async with answered(gzip.compress(b"text"), {"Content-Encoding": "gzip", "X-A": "b"}) as response:
+@pytest.mark.parametrize("size", [5, 65536])
+async def test_a_compressed_response_is_read_and_the_rest_of_it_stays_as_it_was(size: int):
+    async with answered(gzip.compress(b"text"), {"Content-Encoding": "gzip", "X-A": "b"}, size) as response:
         assert await response.aread() == b"text"
         assert response.headers["X-A"] == "b"
 

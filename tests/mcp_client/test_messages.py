@@ -139,6 +139,7 @@ def test_a_reply_that_can_not_be_repaired_is_an_error_of_its_request(data: bytes
         b'{"jsonrpc": "2.0", "a": [{"id": 7}',
         b'<- {"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name": ...',
         b"[]",
+        b"[7]",
         b"[" * 100_000,
     ],
 )

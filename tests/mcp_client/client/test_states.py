@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ipybox.errors import MCPConnectionLost, MCPServerError
+from ipybox.mcp_client import client as client_module
 from ipybox.mcp_client.client import MCPClient
 from tests import servers
 from tests.servers import WAIT
@@ -54,6 +55,17 @@ async def test_a_client_may_be_closed_before_it_is_connected():
         await client.close()
         with pytest.raises(MCPServerError, match="the client was closed before it was connected"):
             await connecting
+
+
+async def test_a_server_that_stops_too_slowly_is_logged_and_its_owner_cancelled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async with MCPClient(servers.scripted()) as connected:
+        monkeypatch.setattr(client_module, "_STOP_TIMEOUT", 0)
+        await connected.close()
+        assert "an MCP server could not be stopped within 0 s" in caplog.text
+        monkeypatch.undo()
+        await connected.close()
 
 
 async def test_using_a_client_in_the_wrong_state_is_a_runtime_error():
