@@ -76,8 +76,8 @@ class StderrLines:
 
     async def settled(self, timeout: float) -> None:
         """Waits until the end of the pipe, at most `timeout` seconds."""
-        if self._reading is not None:
-            await asyncio.wait({self._reading}, timeout=timeout)
+        assert self._reading is not None
+        await asyncio.wait({self._reading}, timeout=timeout)
 
     async def close(self) -> None:
         """Stops reading."""

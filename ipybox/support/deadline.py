@@ -103,8 +103,7 @@ class Deadline:
             self._pauses -= 1
             if not self._pauses and self._at is not None and not self.reason:
                 self._at += clock() - self._stopped
-                if self._limit is not None:
-                    self._timer = asyncio.get_running_loop().call_at(self._at, self._due)
+                self._timer = asyncio.get_running_loop().call_at(self._at, self._due)
 
     def not_started(self, why: str) -> TimeoutError | ExecutionCancelledError:
         """Returns the error for an execution that did not start in time, or was cancelled before."""

@@ -155,3 +155,14 @@ def test_stopping_closes_the_port_also_while_nobody_connects():
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
     assert not any(thread.name == "ipybox-port" for thread in threading.enumerate())
+
+
+def test_a_port_that_another_process_has_shut_down_is_closed():
+    listener = listen("localhost", 0)
+    accepted: list[socket.socket] = []
+    acceptor = Acceptor(listener, accepted.append, name="ipybox-port")
+    with listener.dup() as other:
+        other.shutdown(socket.SHUT_RDWR)
+    acceptor.join(WAIT)
+    assert (listener.fileno(), accepted) == (-1, [])
+    acceptor.stop()

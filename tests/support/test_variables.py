@@ -3,6 +3,7 @@
 import json
 from collections import OrderedDict
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy
@@ -76,10 +77,11 @@ CYCLE.append(CYCLE)
         ),
         (pd.DataFrame({("a", "b"): [1]}), "it has multi-level column labels"),
         (pd.DataFrame({1: [1], "b": [2]}), "it has column labels that are not all str"),
+        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name=7)), "it has an index named 7: use a str as its name"),
         (pd.DataFrame({"p": pd.period_range("2020", periods=2, freq="M")}), "it has a column 'p' of type extension"),
         (pa.table({"v": pa.array(["b"], pa.string_view())}), "it has a column 'v' of type string_view"),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_what_can_not_be_sent_is_an_error_that_names_its_place(value: Any, error: str):
     with pytest.raises(VariableError) as raised:
@@ -124,7 +126,7 @@ def test_data_frames_with_dicts_are_refused(values: list[Any]):
 
 
 def test_tables_of_pyarrow_arrive():
-    table = pa.table({"a": [1, None], "nested": [[{"b": "c"}], []]})
+    table = pa.table({"a": [1, None], "nested": [[{"b": "c"}], []], "exact": [Decimal("1.50"), None]})
 
     assert sent(table).equals(table)
 

@@ -18,8 +18,10 @@ def test_a_setting_is_an_option_of_the_command_line_and_of_the_plugins(parameter
 
     monkeypatch.setattr(way_in, "_way", way_in.WayIn.COMMAND_LINE)
     assert way_in.setting(parameter) == option.flag
+    assert way_in.option_name(option.flag) == option.flag
     monkeypatch.setattr(way_in, "_way", way_in.WayIn.PLUGIN)
     assert f"the plugin's option {parameter} " in way_in.setting(parameter)
+    assert way_in.option_name(option.flag) == f"the plugin's option {parameter}"
 
 
 @pytest.mark.parametrize(
