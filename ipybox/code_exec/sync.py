@@ -361,10 +361,9 @@ class _Call(Generic[_Result]):
         self._task: asyncio.Task[_Result] | None = None
 
     def start(self) -> None:
-        """Starts the work, unless it was cancelled. Called in the loop."""
-        if not self.outcome.done():
-            self._task = asyncio.create_task(self._run())
-            self._task.add_done_callback(self._finish)
+        """Starts the work. Called in the loop."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
         """Cancels the work. Called in the loop."""

@@ -47,13 +47,16 @@ def test_large_image_is_scaled_down_with_its_proportions(mode: str):
     assert decoded(picture).size == (MAX_SIDE, 523)
 
 
-@pytest.mark.parametrize("side", [800, 1600])
-def test_image_of_many_bytes_gets_fewer(side: int):
-    data = encoded(noise(side, side))
+@pytest.mark.parametrize(("side", "hard"), [(800, False), (1600, False), (MAX_SIDE, True)])
+def test_image_of_many_bytes_gets_fewer(side: int, hard: bool):
+    image = noise(side, side)
+    if hard:  # as JPEG
+        image = image.point([(0, 50, 205, 255)[value >> 6] for value in range(256)] * 3)
+    data = encoded(image)
     assert len(data) > MAX_BYTES
 
     (picture,) = model_images([data])
-    assert max(decoded(picture).size) <= MAX_SIDE
+    assert max(decoded(picture).size) <= (MAX_SIDE // 2 if hard else MAX_SIDE)
 
 
 def test_transparent_background_becomes_white_in_a_format_without():

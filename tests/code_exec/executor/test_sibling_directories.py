@@ -53,6 +53,8 @@ async def test_directory_is_checked(approver: CodeExecutor, tmp_path: Path, mode
             await sibling.download_file("made", tmp_path / "out")
         assert {each.name for each in tmp_path.iterdir()} >= {"made", "out"}
     await text(approver, "os.remove('link')")
+    with pytest.raises(ValueError, match="can't run on an engine"):
+        CodeExecutor(working_dir=tmp_path, engine=["x"]).sibling(working_dir="sub")
 
 
 @pytest.mark.parametrize("mode", [Mode.SANDBOX], indirect=True)  # without one, code can write anywhere

@@ -35,6 +35,7 @@ async def test_an_executor_can_be_used_between_start_and_stop_only(tmp_path: Pat
     await executor.start()
     with pytest.raises(RuntimeError, match="the code executor is already running"):
         await executor.start()
+    await executor.prepare()
     assert await text(executor, "x = 1; x") == "1"
     await executor.stop()
     await executor.stop()
