@@ -112,6 +112,13 @@ def test_what_a_server_leaves_behind_goes_with_it():
         os.kill(int(stdout), 0)
 
 
+def test_orphans_that_end_before_the_server_do_not_stay_as_zombies():
+    with guard("sh", "-c", "orphan=$(true & echo $!); while kill -0 $orphan; do sleep 0.01; done; exit 5") as process:
+        process.communicate(timeout=WAIT)
+
+    assert process.returncode == 5
+
+
 def test_signals_that_python_ignores_have_their_default_in_the_server():
     with guard("sh", "-c", "kill -PIPE $$") as process:
         process.communicate(timeout=WAIT)

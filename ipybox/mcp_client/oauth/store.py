@@ -107,7 +107,4 @@ class GrantFile:
             await asyncio.shield(locking)
             yield
         finally:
-            if locking.done():
-                os.close(fd)
-            else:
-                locking.add_done_callback(lambda _: os.close(fd))
+            locking.add_done_callback(lambda _: os.close(fd))

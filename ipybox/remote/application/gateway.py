@@ -213,7 +213,10 @@ class EngineGateway(Gateway):
         self._loss = asyncio.create_task(self._watch(self._process, link))
         self._tasks.start(self._receive_exceeded(exchange, link))
         if not ready.shared:
-            await self._push_first_files(ready, link)
+            from ipybox.remote.application.push import Push
+
+            self._push = Push(self._workspace, link, settings=self._setup.sandbox, platform=printable(ready.platform))
+            self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
     async def _until_greeted(self, process: EngineProcess, link: NodeLink) -> None:
         loop = asyncio.get_running_loop()
@@ -242,12 +245,6 @@ class EngineGateway(Gateway):
             return text
         in_time = f"within {self._queue_timeout:g} s (queue_timeout){waited}"
         return f"{name} did not provide a node {in_time}{printed}{process.stderr_text}"
-
-    async def _push_first_files(self, node: Ready, link: NodeLink) -> None:
-        from ipybox.remote.application.push import Push
-
-        self._push = Push(self._workspace, link, settings=self._setup.sandbox, platform=printable(node.platform))
-        self.notices = [*self.notices, NOT_SHARED.format(node=self.node), *await self._push.send()]
 
     async def _ready(self, process: EngineProcess, link: NodeLink, proof: str) -> tuple[Exchange, Ready]:
         """Has the node start its gateway. Returns the request, which stays open, and its first answer."""

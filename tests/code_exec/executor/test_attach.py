@@ -31,7 +31,9 @@ async def test_a_person_and_the_agent_share_the_state_and_the_agent_learns_of_it
             result = await executor.execute("print('seen')\nx")
             assert (result.text, result.notices) == ("seen\n42", [CAME])
             await person.until("stream", text="seen\n")
-            assert (await executor.execute("x")).notices == []
+            async with executor.attach() as second, person_at(second) as other:
+                await other.until("execute_reply", await other.execute("x"))
+            assert (await executor.execute("x")).notices == []  # one of two is still there
     with pytest.raises(CodeExecutionError) as caught:
         await executor.execute("1/0")
     assert caught.value.notices == [LEFT]

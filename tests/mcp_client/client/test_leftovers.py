@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ipybox.errors import MCPConnectionLost
@@ -60,6 +61,16 @@ async def test_stopping_a_stubborn_server_is_bounded_and_leaves_nothing():
 
     assert time.monotonic() - started < 2
     assert len(running) >= 4
+    assert await servers.until_dead(running, timeout=2) == set()
+
+
+async def test_a_guard_that_is_killed_leaves_no_stubborn_server():
+    async with asyncio.timeout(WAIT), MCPClient(servers.scripted("--stubborn"), WAIT) as client:
+        running = servers.descendants()
+        for each in psutil.Process().children():
+            if any(part.endswith("process_guard.py") for part in each.cmdline()):
+                each.kill()
+        await client.wait_closed()
     assert await servers.until_dead(running, timeout=2) == set()
 
 
