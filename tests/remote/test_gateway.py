@@ -8,7 +8,7 @@ import pytest
 
 from ipybox import CodeExecutor, ExecutorConfig
 from ipybox.errors import GatewayError, SandboxError
-from ipybox.remote.application import gateway
+from ipybox.remote.application import gateway, slurm
 from ipybox.remote.wire import protocol
 from tests.servers import WAIT
 
@@ -67,16 +67,17 @@ async def test_command_that_is_not_there_is_an_error(tmp_path: Path):
 async def test_job_that_waits_in_a_queue_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`make cluster` tries it with a real scheduler."""
     monkeypatch.setattr(gateway, "LOOK_INTERVAL", 0.2)
+    monkeypatch.setattr(slurm, "FIRST_INTERVAL", 0.2)
     for name, script in (
         ("srun", "echo 'srun: job 17 queued and waiting for resources' >&2; exec sleep 60"),
-        ("squeue", "echo '17 PENDING Resources'"),
+        ("squeue", "if [ -e $0.asked ]; then echo 17 PENDING Priority; else echo 17 PENDING; touch $0.asked; fi"),
         ("scancel", ""),
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "workspace").mkdir()
-    executor = CodeExecutor(working_dir=tmp_path / "workspace", engine=[f"{tmp_path}/srun", "x"], queue_timeout=1)
-    with pytest.raises(GatewayError, match=r"waiting for the scheduler: job 17, PENDING \(Resources\)\n"):
+    executor = CodeExecutor(working_dir=tmp_path / "workspace", engine=[f"{tmp_path}/srun", "x"], queue_timeout=2)
+    with pytest.raises(GatewayError, match=r"waiting for the scheduler: job 17, PENDING \(Priority\)\n"):
         await executor.start()
     assert not executor.status.waits_for
 

@@ -1,6 +1,7 @@
 import os
 import select
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from ipybox.support import probe as probing
@@ -29,6 +30,15 @@ def test_a_child_that_keeps_the_output_open_is_killed_and_no_failure():
     outcome = probe(["/bin/sh", "-c", "sleep 1000 & echo 1.2"], timeout=0.5)
     assert (outcome.output, outcome.failure) == ("1.2\n", None)
     assert time.monotonic() - start < WAIT
+
+
+def test_a_process_that_exits_kills_the_programs_of_its_other_threads():
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(probe, ["/bin/sleep", "1000"], timeout=WAIT)
+        while not outcome.done():
+            probing.end_all()
+            wait([outcome], 0.1)
+    assert outcome.result().failure == "was killed by signal 9"
 
 
 def test_endless_output_is_cut():
