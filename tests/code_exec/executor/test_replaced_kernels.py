@@ -95,6 +95,17 @@ async def test_a_kernel_or_gateway_that_is_killed_between_executions_is_replaced
     )
 
 
+async def test_executors_of_a_gateway_that_was_killed_share_the_one_that_replaces_it(executor: CodeExecutor):
+    prepared = executor.sibling("prepared")
+    await prepared.prepare()
+    await prepared.stop()  # releases nothing that the others use
+    async with executor.sibling("other") as other:
+        os.kill(await process_of(executor, "gateway"), signal.SIGKILL)
+        await asyncio.gather(executor.execute("1"), other.execute("1"), return_exceptions=True)
+        assert [await text(each, "1 + 1") for each in (executor, other)] == ["2", "2"]
+        assert await process_of(executor, "gateway") == await process_of(other, "gateway")
+
+
 @pytest.mark.parametrize(
     ("end", "told"),
     [
