@@ -60,11 +60,13 @@ def containing(secret: str, *directories: Path) -> list[Path]:
     return [path for path in files if secret.encode() in path.read_bytes()]
 
 
-def test_listing_starts_nothing_and_shows_no_secret(workspace: Path, tmp_path: Path):
+def test_listing_starts_nothing_and_shows_no_secret(workspace: Path, tmp_path: Path, home: Path):
+    write(home / ".qwen/settings.json", {"bad": {"command": []}})
     for arguments in ((), ("--json",), ("--dry-run", "--all"), ("acme", "--dry-run"), ("acme", "--dry-run", "--json")):
         status, shown, _ = imported(workspace, *arguments)
         assert status == 0
         assert "${ACME_KEY}" in shown
+        assert ("unsupported" in shown) == ("--dry-run" not in arguments)
 
     assert {path.name for path in workspace.iterdir()} == {".mcp.json"}
     assert not (tmp_path / "started").exists()

@@ -1,6 +1,6 @@
 import pytest
 
-from ipybox.code_exec.model_output import drawn
+from ipybox.code_exec.model_output import drawn, failure_text
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,15 @@ def test_later_parts_of_a_line_cover_earlier_ones(text: str, shown: str):
 def test_millions_of_returns_take_no_time_worth_speaking_of():
     assert drawn("x" * 1_000_000 + "\ry" * 1_000_000) == "y"
     assert drawn("\n".join(["a\b" * 500_000] * 10)) == "\n".join(["a"] * 10)
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (OSError(2, "No such file", "/x\x1b"), "can't access /x\\u001b: No such file"),
+        (OSError("full"), "full"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_failure_is_told_in_one_line_or_by_its_type(failure: Exception, text: str):
+    assert failure_text(failure) == text
