@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import struct
+import sys
 from collections.abc import AsyncIterator
 from typing import Literal
 
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutionError, CodeExecutor
+from ipybox.guest import kernel_output
 from ipybox.guest.kernel_output import MAX_PARTS, MIN_PARTS, RECEIVE_BYTES, GatewayOutput, KernelOutput
 from ipybox.kernel_mgr.kernel_channels import describe_exit
 from tests.code_exec.cells import text
@@ -209,6 +211,19 @@ async def test_a_flood_of_small_messages_is_received_in_pieces(ends: tuple[Gatew
 
 
 @pytest.mark.asyncio
+async def test_of_a_kernel_that_has_died_a_bounded_number_of_pieces_is_received(
+    ends: tuple[GatewayOutput, KernelOutput], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernel_output, "MAX_LEFT", 2)
+    gateway, kernel = ends
+    received = received_by(gateway)
+    for _ in range(3):
+        kernel.send_multipart(message(bytes(RECEIVE_BYTES)))
+    gateway.finish()
+    assert len(received) == 1
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("written", [b"\xff" * 300_000, b"\x01" * 300_000, bytes(300_000), b"short"])
 async def test_whatever_code_writes_to_the_file_is_read_within_bounds(
     ends: tuple[GatewayOutput, KernelOutput], written: bytes
@@ -257,3 +272,19 @@ async def test_what_has_left_the_pipe_arrives_once_if_the_kernel_ends_around_its
     assert gateway.finish() == {"stdout": "", "stderr": left}
     assert [len(message[0]) for message in received][:3] == [40_005, 60_005, 50_005]
     assert received[3:] == ([message(b"reason")] if sends else [])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("sends", [False, True], ids=["nothing", "descriptors"])
+async def test_a_kernel_whose_gateway_ends_before_its_request_ends_too(sends: bool):
+    ours, theirs = socket.socketpair()
+    gateway = GatewayOutput()
+    command = [sys.executable, "-P", "-m", "ipybox.guest.kernel", "file", str(os.getpid()), "0", "0"]
+    with theirs:
+        process = await asyncio.create_subprocess_exec(*command, stdin=theirs)
+    with ours:
+        if sends:
+            gateway.send(ours)
+    async with asyncio.timeout(WAIT):
+        assert await process.wait() == 0
+    gateway.close()

@@ -1,9 +1,12 @@
+import errno
+import os
+import subprocess
 from collections.abc import Mapping
 
 import pytest
 
 from ipybox.kernel_mgr.limits.kernel_processes import SPARE_MEMORY, KernelProcesses
-from ipybox.kernel_mgr.limits.process_tree import LinuxTree, Process, Snapshot
+from ipybox.kernel_mgr.limits.process_tree import LinuxTree, PortableTree, Process, Snapshot, read_proc
 from ipybox.kernel_mgr.limits.resource_limits import UNATTRIBUTED
 
 ROOT, GATEWAY, TEMPLATE, A, B = 1, 5, 6, 10, 20
@@ -203,3 +206,28 @@ def test_memory_of_kernels_and_the_growth_of_helpers_count_but_not_the_template(
     processes.outside = 20
     trees.poll()
     assert (trees.grown, trees.bound) == (70, 70 + 7 + 5 + 3 + 20)
+
+
+@pytest.mark.parametrize("kind", [LinuxTree, PortableTree])
+def test_a_root_that_has_ended_has_no_processes_and_no_memory(kind: type[LinuxTree] | type[PortableTree]):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root:
+        tree = kind(root.pid)
+        assert [*tree.snapshot().processes] == [root.pid]
+        root.kill()
+        os.waitid(os.P_PID, root.pid, os.WEXITED | os.WNOWAIT)
+        assert tree.snapshot().processes == {}
+    assert tree.snapshot().processes == kind(root.pid).snapshot().processes == {}
+    assert tree.exact([root.pid]) == 0
+
+
+@pytest.mark.parametrize(("code", "raises"), [(errno.EMFILE, True), (errno.EACCES, False)])
+def test_a_lack_of_descriptors_is_no_process_that_has_ended(code: int, raises: bool, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> int:
+        raise OSError(code, "")
+
+    monkeypatch.setattr(os, "open", fail)
+    if raises:
+        with pytest.raises(OSError, match=str(code)):
+            read_proc("/proc/self/stat")
+    else:
+        assert read_proc("/proc/self/stat") == b""

@@ -69,6 +69,15 @@ async def test_a_client_needs_host_and_port_only(client: KernelClient):
     assert client.kernel_id
 
 
+async def test_a_stream_yields_text_and_then_the_result_with_the_images(client: KernelClient):
+    code = "from IPython.display import Image\nprint('text')\ndisplay(Image(b'\\x89PNG\\r\\n\\x1a\\n', format='png'))"
+    *chunks, result = [item async for item in client.stream(code)]
+    assert "".join(map(str, chunks)) == "text\n"
+    assert "" not in chunks
+    assert isinstance(result, ExecutionResult)
+    assert len(result.images) == 1
+
+
 async def test_a_reset_that_overtakes_an_interrupt_is_the_only_one(
     client: KernelClient, monkeypatch: pytest.MonkeyPatch
 ):

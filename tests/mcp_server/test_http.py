@@ -28,8 +28,11 @@ from mcp_types import (
 from starlette.types import Receive, Scope, Send
 
 from ipybox.code_exec.config import ExecutorConfig
+from ipybox.code_exec.executor import CodeExecutor
 from ipybox.mcp_server.http import HTTPServerInfo
 from ipybox.mcp_server.http_gate import MAX_CLIENTS, TokenMiddleware, accepted_names
+from ipybox.mcp_server.kernel_sessions import KernelSessions
+from ipybox.mcp_server.metrics import ServerMetrics
 from ipybox.mcp_server.server import MCPServer
 from tests import servers
 from tests.conftest import Fifo, Mode
@@ -700,6 +703,28 @@ async def test_metrics_count_sessions_cells_calls_and_decisions(tmp_path: Path, 
     assert after['ipybox_approval_duration_seconds_count{accepted="true",by="auto"}'] == 1
     assert after["ipybox_kernel_deaths_total"] == 1
     assert not [name for name in after if "private" in name or "scripted" in name or "echo" in name]
+
+
+def test_metrics_count_denials_idle_sessions_and_jobs():
+    metrics = ServerMetrics(KernelSessions(CodeExecutor, 1))
+    for event, fields in (
+        ("denial", {"by": "tool_server"}),
+        ("session", {"action": "idle"}),
+        ("session", {"action": "start"}),
+        ("job", {"action": "started", "waited": 2.0}),
+        ("job", {"action": "ended", "waited": None}),
+        ("another", {}),
+    ):
+        metrics.observe(event, fields)
+    lines = metrics.exposition("")[0].decode().splitlines()
+    assert {
+        'ipybox_denials_total{by="tool_server"} 1.0',
+        "ipybox_idle_sessions_stopped_total 1.0",
+        "ipybox_kernel_deaths_total 0.0",
+        'ipybox_jobs_total{action="ended"} 1.0',
+        'ipybox_job_start_duration_seconds_sum{result="started"} 2.0',
+    } <= {*lines}
+    assert not any('result="ended"' in line for line in lines)
 
 
 def test_metrics_are_refused_as_the_endpoint_is(server: Server):

@@ -133,6 +133,15 @@ async def test_a_session_in_use_is_not_stopped_and_of_stopped_ones_the_last_are_
         with pytest.raises(ValueError, match="no session named 'a'"):
             await sessions.reset("a")
         await sessions.reset("b")
+        with pytest.raises(RuntimeError, match="of the application"):
+            async with sessions.use("c"):
+                raise RuntimeError("of the application")
+        starting = asyncio.create_task(sessions.use("d").__aenter__())
+        await asyncio.sleep(0)
+        assert sessions.count("starting") == 1
+        await sessions.reset("d")
+        with pytest.raises(CodeExecutionError, match="session 'd' was reset while in use"):
+            await starting
         await sessions.stop()
 
 

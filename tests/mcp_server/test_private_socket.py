@@ -108,9 +108,58 @@ async def test_what_a_command_sends_after_its_request_is_dropped(server: Path):
             writer.write(bytes(1 << 20))
             await writer.drain()
         assert tracemalloc.get_traced_memory()[0] < 16 << 20
+        writer.write_eof()
+        assert await reader.read() == b""
     finally:
         tracemalloc.stop()
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_sent", "error"),
+    [
+        ({"approvals": "all"}, "not a request about approvals"),
+        ({"decide": "x", "accept": 1, "reason": None}, "not a request about approvals"),
+        ({"decide": "x", "accept": True, "reason": None}, "no call with the id x is waiting"),
+        ({"session": "other"}, "no session named 'other' is running; running sessions: default"),
+    ],
+)
+async def test_what_a_command_can_not_ask_is_an_error(server: Path, request_sent: dict[str, object], error: str):
+    [answer] = [each async for each in answers(server, WAIT, request_sent)]
+    assert answer["error"].startswith(error)
+
+
+async def test_calls_can_wait_without_a_form_until_the_last_terminal_stops_watching(tmp_path: Path):
+    desk = ApprovalDesk(tmp_path)
+    attach = AttachSocket(tmp_path, cast(Any, Sessions()), desk)
+    attach.start()
+    try:
+        path = running_servers(tmp_path)[os.getpid()]
+        terminals = [await asyncio.open_unix_connection(sock=connect_private(path)) for _ in range(2)]
+        for reader, writer in terminals:
+            writer.write(b'{"approvals": "watch"}\n')
+            assert b"watching" in await reader.readline()
+        for watched, (reader, writer) in zip((True, False), terminals, strict=True):
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+            assert desk.watched == watched
+    finally:
+        await attach.aclose()
+
+
+async def test_a_form_that_has_expired_stays_so_when_a_terminal_begins_to_watch(tmp_path: Path):
+    desk = ApprovalDesk(tmp_path)
+
+    async def form() -> None:
+        async with desk.timeout(0.01):
+            try:
+                await asyncio.sleep(WAIT)
+            finally:
+                desk._reschedule(desk._deadlines)  # pyright: ignore[reportPrivateUsage] - as a terminal does
+
+    with pytest.raises(TimeoutError):
+        await form()
 
 
 async def test_the_socket_outlives_a_lack_of_descriptors(server: Path, monkeypatch: pytest.MonkeyPatch):
