@@ -281,7 +281,7 @@ async def test_a_kernel_whose_gateway_ends_before_its_request_ends_too(sends: bo
     gateway = GatewayOutput()
     command = [sys.executable, "-P", "-m", "ipybox.guest.kernel", "file", str(os.getpid()), "0", "0"]
     with theirs:
-        process = await asyncio.create_subprocess_exec(*command, stdin=theirs)
+        process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno())
     with ours:
         if sends:
             gateway.send(ours)

@@ -217,6 +217,20 @@ async def test_too_much_memory_ends_all_processes_but_the_gateway(program: str):
         assert await gateway.line() == "next"
 
 
+async def test_of_what_has_left_its_kernel_and_uses_most_no_kernel_dies(monkeypatch: pytest.MonkeyPatch):
+    known = rb"[^\0]*\0-S\0-c\0import signal; signal\.pause\(\)\0(kernel)\0"
+    monkeypatch.setattr(kernel_processes, "KERNEL", re.compile(known))
+    async with running_gateway() as gateway, gateway.watch(memory=200 * MIB):
+        gateway.run("import signal; signal.pause()")
+        gateway.run(HOG)
+        message = await gateway.message()
+        assert message.startswith("all kernels and their processes used ")
+        assert re.search(r": processes detached from their kernel, which used [\d.]+ MiB of it, were killed$", message)
+        async with asyncio.timeout(servers.WAIT):
+            while len(descendants(gateway.pid)) > 1:  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0.01)
+
+
 async def test_files_without_a_name_count_as_memory():
     async with running_gateway() as gateway, gateway.watch(memory=200 * MIB):
         gateway.run(NAMELESS)
