@@ -71,11 +71,11 @@ def _as_written(schema: Any) -> Any:
 
 
 def _model_within(schema: CoreSchema) -> dict[str, Any]:
-    """Returns the schema of a model without the validators around it; empty for a reference within a recursion."""
+    """Returns the schema of a model without the validators around it."""
     parts = cast("dict[str, Any]", schema)
     while str(parts["type"]).startswith("function-"):
         parts = parts["schema"]
-    return parts if parts["type"] == "model" else {}
+    return parts
 
 
 class _Model(BaseModel):
@@ -91,10 +91,10 @@ class _Model(BaseModel):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
         schema = handler(source)
-        if model := _model_within(schema):
-            # Strict models accept instances only; strictness is for the scalars in them.
-            model["strict"] = False
-            model["schema"] = _as_written(model["schema"])
+        model = _model_within(schema)
+        # Strict models accept instances only; strictness is for the scalars in them.
+        model["strict"] = False
+        model["schema"] = _as_written(model["schema"])
         return schema
 
     def wire_form(self) -> dict[str, Any]:
@@ -168,14 +168,9 @@ class Choice(StrEnum):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler, /) -> CoreSchema:
-        def member_of(value: Any) -> Any:
-            return cls._value2member_map_.get(value, value) if isinstance(value, str) else value
-
         schema = handler(source)
-        if schema["type"] == "enum":  # within a recursion it is only a reference
-            schema["strict"] = False
-        # In strict unions, pydantic before 2.11 accepts only members, whatever the enum itself allows.
-        return core_schema.no_info_before_validator_function(member_of, schema)
+        cast("dict[str, Any]", schema)["strict"] = False
+        return schema
 
 
 class Among:
