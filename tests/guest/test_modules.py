@@ -1,5 +1,6 @@
 """The guest's modules without a kernel around them; what they do in one is in `test_kernel`."""
 
+import asyncio
 import json
 import os
 import select
@@ -7,15 +8,20 @@ import socket
 import subprocess
 import sys
 import threading
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
+from typing import Any, cast
 
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
 from ipybox.guest.gateway import offer_tool_port
 from ipybox.guest.gateway_app import gateway_config, unix_sockets_work
-from ipybox.guest.kernel import kernel_config, pack_json, refuse_input
+from ipybox.guest.kernel import GuestKernelApp, kernel_config, pack_json, refuse_input
+from ipybox.guest.kernel_manager import GuestKernelManager
+from ipybox.guest.packages import keep_bytecode_out_of_git
 from ipybox.guest.protocol import LISTENER, MAX_FDS
 from ipybox.guest.streams import write_to_descriptor
 from ipybox.guest.tools.http import ConnectionPool, ServerAddress
@@ -134,3 +140,30 @@ def test_a_process_whose_parent_has_gone_ends_at_once():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=servers.WAIT, check=False)
 
     assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_a_kernel_without_a_key_does_not_start():
+    with pytest.raises(ValueError, match="the gateway sent no key"):
+        GuestKernelApp.init_connection_file(cast(Any, SimpleNamespace(connection={"key": ""})))
+
+
+async def test_a_client_that_comes_after_the_kernels_death_is_told_of_it():
+    told: list[str] = []
+    manager = cast(Any, SimpleNamespace(_dead_callbacks=[], exit={"status": 1}))
+    GuestKernelManager.add_restart_callback(manager, lambda: told.append("restarted"))
+    GuestKernelManager.add_restart_callback(manager, lambda: told.append("dead"), "dead")
+    await asyncio.sleep(0)
+    assert told == ["dead"]
+
+
+def test_only_bytecode_of_the_workspace_is_hidden_from_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(SourceFileLoader, "set_data", SourceFileLoader.set_data)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    keep_bytecode_out_of_git(tmp_path / "workspace")
+    for place in ("workspace", "elsewhere"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"{place}_module.py").touch()
+        monkeypatch.syspath_prepend(str(tmp_path / place))  # pyright: ignore[reportUnknownMemberType]
+        import_module(f"{place}_module")
+        assert (tmp_path / place / "__pycache__/.gitignore").exists() == (place == "workspace")

@@ -269,6 +269,15 @@ pipe = open({str(file)!r}, "w")  # returns when the server lists its tools, whic
         assert reason in said
 
 
+async def test_an_application_may_name_a_file_of_rules(workspace: Path, server: Server, tmp_path: Path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("default: deny\nrules:\n- {effect: allow, tool: echo}\n")
+    async with serving(workspace, User(), approve=rules) as client:
+        await server.register(client)
+        assert await run(client, calling("echo", text="a")) == "ran a"
+        assert "was rejected: denied by the default of rules.yaml" in await run(client, calling("pid"))
+
+
 async def test_a_person_agrees_to_all_that_read_only_if_the_form_names_all(workspace: Path, server: Server):
     user = User(DECLINE, DECLINE)
     async with serving(workspace, user) as client:
