@@ -9,6 +9,7 @@ namespace without mounting a /proc for it. Ids here are those of /proc until a s
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -118,9 +119,8 @@ def _depth() -> int:
 
 def _namespace_ids(process: int) -> list[int]:
     with suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text(errors="replace").splitlines():
-            if line.startswith("NSpid:"):
-                return [int(pid) for pid in line.split()[1:]]
+        found = re.search(r"^NSpid:(.*)", Path(f"/proc/{process}/status").read_text(errors="replace"), re.MULTILINE)
+        return [*map(int, found[1].split())] if found else []
     return []
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -13,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from ipybox import CodeExecutor
+from ipybox.guest.template import SOCKET_TYPE
 from ipybox.kernel_mgr import gateway_launch
 from tests import servers
 from tests.code_exec.test_lifecycle import command_of
@@ -189,3 +192,37 @@ def hash_with_seed(seed: str) -> int:
 
 def templates() -> set[int]:
     return {pid for pid in servers.descendants() if "ipybox.guest.template" in command_of(pid)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_a_template_ends_with_its_gateway_or_if_it_has_threads_that_no_fork_would_have(
+    tmp_path: Path, threads: int
+):
+    starts = f"import threading, time\nfor _ in range({threads - 1}):\n"
+    starts += "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    (tmp_path / "sitecustomize.py").write_text(starts)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
+    with ours:
+        ours.setblocking(False)
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "ipybox.guest.template",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    "",
+                    "{}",
+                ),
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": str(tmp_path)},
+                stderr=subprocess.PIPE,
+            )
+        async with asyncio.timeout(WAIT):
+            answer = await asyncio.get_running_loop().sock_recv(ours, 100)
+    async with asyncio.timeout(WAIT):
+        _, said = await process.communicate()
+    refused = b"can't fork kernels from a process with 2 threads\n"
+    assert (answer, process.returncode, said) == ((b"{}", 0, b"") if threads == 1 else (b"", 1, refused))
