@@ -451,6 +451,10 @@ async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_ref
     with serving(tmp_path, "--log-level=INFO") as server:
         async with client_of(server, "legacy", name="worker") as one, client_of(server, "auto") as other:
             await run(one, "1")
+            method = {"MCP-Protocol-Version": NEWEST, "Mcp-Method": "server/discover"}
+            async with httpx2.AsyncClient(headers={**server.headers, **ACCEPT, **method}, timeout=WAIT) as unnamed:
+                answer = await unnamed.post(server.url, json=message("server/discover"))
+                assert answer.status_code == 200
             cells = [
                 asyncio.create_task(run(client, code, session)) for client, session in ((one, "default"), (other, "b"))
             ]
@@ -467,6 +471,7 @@ async def test_calls_in_progress_end_before_the_server_does_and_new_ones_are_ref
         assert server.process.stderr is not None
         log = server.process.stderr.read()
     assert "client connected: worker 1, from 127.0.0.1" in log
+    assert "client connected: without a name, from 127.0.0.1" in log
     assert "session default started" in log
     assert "session default ended with the server" in log
 
