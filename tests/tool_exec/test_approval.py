@@ -368,6 +368,8 @@ async def test_joining_a_channel_waits_until_its_client_has_gone():
             with pytest.raises(TimeoutError):
                 await channel.join(timeout=0.05)
             assert channel.open
+            assert channel._websocket is not None  # pyright: ignore[reportPrivateUsage]
+            await channel._websocket.send_json({"method": "of a later version"})  # pyright: ignore[reportPrivateUsage]
             assert await channel.request("server", "tool", {"a": 1})
         await channel.join()
     assert not channel.open
