@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
-from ipybox.support.bounded_json import LARGE_BYTES, count_values, exceeds_value_limit, loads
+from ipybox.support.bounded_json import LARGE_BYTES, MAX_VALUES, count_values, loads
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
 
@@ -25,9 +25,9 @@ _WORD = 8
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
-#: Bytes counted for each JSON value of a display, if that exceeds its message: a decoded value can need many times the
-#: bytes of its text.
-VALUE_BYTES = 64
+#: Bytes counted for each JSON value of a display, and values that a member of an object counts for beside its own, if
+#: that exceeds the message: a decoded value can need many times the bytes of its text.
+VALUE_BYTES, MEMBER = 64, 2
 
 #: Larger headers can only be an attack.
 MAX_HEADER_BYTES = 1 << 16
@@ -62,12 +62,12 @@ class Message:
     def costly(self) -> bool:
         """Whether the content has too many values, or too much printed text, to be decoded."""
         too_long = self.type == "stream" and len(self.raw_content) > MAX_STREAM_BYTES
-        return too_long or exceeds_value_limit(self.raw_content)
+        return too_long or (len(self.raw_content) > MAX_VALUES and self.value_bytes > VALUE_BYTES * MAX_VALUES)
 
     @cached_property
     def value_bytes(self) -> int:
         """The bytes that the decoded values are counted as; less than the content's if they are few."""
-        return VALUE_BYTES * count_values(self.raw_content, len(self.raw_content) // VALUE_BYTES)
+        return VALUE_BYTES * count_values(self.raw_content, len(self.raw_content) // VALUE_BYTES, MEMBER)
 
     def prepare(self) -> None:
         """Decodes the content, and counts the values of displays, which can take seconds if it is large."""

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from datetime import UTC, datetime
 from typing import Any
 
@@ -168,3 +169,20 @@ def test_reply_without_a_value_is_an_error(content: bytes, buffers: int):
     reply = Message("shell", {}, {}, content, (memoryview(b"1"),) * buffers)
     with pytest.raises(VariableError, match="the kernel did not return the variable x"):
         value_in(reply, "x")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{str(number): {} for number in range(50_000)}, [{"a": [number]} for number in range(50_000)], [{}] * 50_000],
+    ids=["members", "objects", "empty"],
+)
+def test_values_count_as_the_memory_that_they_take(value: object):
+    message = Message("iopub", {"msg_type": "display_data"}, {}, json.dumps({"metadata": value}).encode())
+    tracemalloc.start()
+    try:
+        assert message.content
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert taken < 1.2 * message.value_bytes
