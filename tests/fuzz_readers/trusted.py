@@ -13,6 +13,7 @@ TRUSTED = {
     "cli/approvals": "the user's terminal",
     "cli/check:_check": APPLICATION,
     "cli/command:open_standard_streams": KERNEL,
+    "cli/import:_import": "opens the audit log",
     "cli/trust:_opened_calls": "a file that `read_untrusted` has limited",
     "code_exec": APPLICATION,
     "codeact/suggestion": "source that ipybox has generated",

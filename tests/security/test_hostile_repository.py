@@ -95,7 +95,7 @@ def run(repository: Repository, *command: str, directory: str = ".", **variables
         cwd=repository.workspace / directory,
         env=repository.environment | variables,
         capture_output=True,
-        timeout=WAIT,
+        timeout=2 * WAIT,  # the modules load slowly where nothing has compiled them
         check=False,
     )
 
