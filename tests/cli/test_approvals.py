@@ -271,8 +271,9 @@ async def test_ids_that_start_alike_and_decisions_that_are_refused_decide_nothin
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = json.loads(await reader.readline() or "{}")
         if request.get("approvals") == "list":
-            await send(writer, id="abcdef1")
-            await send(writer, id="abcdef2")
+            for call_id in ("abcdef1", "abcdef2"):
+                if call_id.startswith(request["id"]):
+                    await send(writer, id=call_id)
         elif request:
             await send(writer, error="the call has ended")
         writer.close()
