@@ -11,8 +11,8 @@ from benchmarks.measurement import UnavailableError
 from benchmarks.subject import SubjectError
 
 #: Seconds between two looks at CPU time, what counts as no use of it in that time, and how long to wait for that.
-IDLE_INTERVAL = 0.25
-IDLE_SECONDS = 0.01
+IDLE_INTERVAL = 1.0
+IDLE_SECONDS = 0.02
 IDLE_LIMIT = 20.0
 
 #: Seconds until processes must be gone, and between two looks.

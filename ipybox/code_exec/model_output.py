@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from ipybox.support.outputs import ExecutionOutput
 from ipybox.support.printable import printable
@@ -100,8 +100,12 @@ def content_blocks(
     blocks: list[dict[str, str]] = [{"type": "text", "text": text}] if text.strip() else []
     if messages:
         blocks.insert(0 if len(text) >= MESSAGES_FIRST else len(blocks), {"type": "text", "text": messages})
-    blocks += (image for image in images if not isinstance(image, str))
+    blocks += filter(_is_block, images)
     return blocks or [{"type": "text", "text": NO_OUTPUT}]
+
+
+def _is_block(image: ModelImage) -> TypeGuard[dict[str, str]]:
+    return isinstance(image, dict)
 
 
 def model_blocks(

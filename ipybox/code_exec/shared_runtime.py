@@ -92,7 +92,7 @@ class SharedRuntime:
         That happens if no asyncio event loop runs here, such as under trio, or if executors run in another loop or in
         the parent process.
         """
-        if self.forked:
+        if self._loop is not None and self._process != os.getpid():
             raise RuntimeError(FORKED)
         try:
             loop = asyncio.get_running_loop()

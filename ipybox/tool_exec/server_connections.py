@@ -133,9 +133,11 @@ class ServerConnections:
 
     async def reset(self, reason: str = "the tool server was reset") -> None:
         """Stops all servers. Calls in flight fail with `MCPConnectionLost`, later ones start them again."""
-        stopped = [*self._connections.values()]
-        await asyncio.gather(*map(_ServerConnection.stop, stopped, repeat(reason)))
-        self._connections = {name: each for name, each in self._connections.items() if each not in stopped}
+        connections = dict(self._connections)
+        await asyncio.gather(*map(_ServerConnection.stop, connections.values(), repeat(reason)))
+        for name, connection in connections.items():
+            if self._connections.get(name) is connection:
+                del self._connections[name]
 
 
 class _ServerConnection:

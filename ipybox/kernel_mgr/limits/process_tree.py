@@ -82,8 +82,8 @@ class LinuxTree:
                             parents[child] = pid
                             pids.append(child)
         sizes: dict[bytes, bytes] = dict(_OUTSIDE.findall(read_proc("/proc/meminfo")))
-        shared, total, free = [int(sizes.get(name, 0)) for name in (b"Shmem", b"SwapTotal", b"SwapFree")]
-        return Snapshot(found, (shared + total - free) * 1024)
+        swapped = int(sizes.get(b"SwapTotal", 0)) - int(sizes.get(b"SwapFree", 0))
+        return Snapshot(found, (int(sizes.get(b"Shmem", 0)) + swapped) * 1024)
 
     def command(self, pid: int) -> bytes:
         """Returns the command line of a process, with a NUL after each argument."""
