@@ -58,7 +58,6 @@ _WORKS = {
     "plain": "works (a kernel ran a cell)",
     "sandbox": "works (a kernel ran a cell, confined by the sandbox)",
     "docker": "the daemon responds, and the image exists",
-    "other": "",
 }
 _COLORS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
@@ -197,9 +196,11 @@ def _show(found: dict[Mode, list[Finding]], asked: set[Mode]) -> None:
     say("")
     for mode, findings in found.items():
         problems = [f"  {finding}" for finding in findings if finding.problem is not None]
-        works = "can't work" if problems else _WORKS[mode]
-        heading = "other problems:" if mode == "other" else f"{mode} mode: {works}"
-        for line in [heading, *problems] if works else ():
+        if mode != "other":
+            problems = [f"{mode} mode: " + ("can't work" if problems else _WORKS[mode]), *problems]
+        elif problems:
+            problems = ["other problems:", *problems]
+        for line in problems:
             say(line, fg="red" if mode in asked and not _works(findings) else None)
 
 

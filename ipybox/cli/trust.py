@@ -169,10 +169,10 @@ def _opened_places(wanted: SandboxSettings, own: SandboxSettings) -> list[str]:
     for field, meaning in _MEANINGS.items():
         more, less = (own, wanted) if field.startswith("den") else (wanted, own)
         found[meaning] = [entry for entry in getattr(more, field) if entry not in getattr(less, field)]
-    listens = wanted.allow_local_binding and not own.allow_local_binding
-    found["code may listen on ports"] = ["network.allowLocalBinding"] * listens
-    weaker = wanted.weaker_nested_sandbox and not own.weaker_nested_sandbox
-    found["the sandbox becomes weaker"] = ["enableWeakerNestedSandbox"] * weaker
+    if wanted.allow_local_binding and not own.allow_local_binding:
+        found["code may listen on ports"] = ["network.allowLocalBinding"]
+    if wanted.weaker_nested_sandbox and not own.weaker_nested_sandbox:
+        found["the sandbox becomes weaker"] = ["enableWeakerNestedSandbox"]
     return [f"{meaning}: {', '.join(entries)}" for meaning, entries in found.items() if entries]
 
 

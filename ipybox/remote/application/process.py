@@ -92,7 +92,8 @@ class EngineProcess:
 
     def leave_queue(self) -> None:
         """Stops querying the job, which has a node or is no longer needed."""
-        self._waiting.forget(self.job or "")
+        if self.job is not None:
+            self._waiting.forget(self.job)
 
     async def exit_report(self) -> str:
         """Waits for the exit status and the last lines of stderr, and returns both as text."""

@@ -29,6 +29,14 @@ async def relay(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KernelRelay]:
     await served.close()
 
 
+def kernel_of(gateway: socket.socket) -> RemoteKernel:
+    """A kernel of the gateway that listens at a socket."""
+    endpoint = Endpoint("kernel-gateway", host=HOST, port=gateway.getsockname()[1], token="t")
+    kernel = RemoteKernel(endpoint, None, heartbeat=None, init_timeout=1)
+    kernel.id, kernel.session = "k", endpoint.session()
+    return kernel
+
+
 async def test_connections_without_the_token_make_room_for_others(relay: KernelRelay):
     async with (
         asyncio.timeout(WAIT),
@@ -60,9 +68,7 @@ async def test_a_client_can_leave_a_gateway_that_sends_frames_without_end(
     present = asyncio.Queue[bool]()
     with socket.create_server((HOST, 0)) as gateway:
         threading.Thread(target=serve, daemon=True).start()
-        endpoint = Endpoint("kernel-gateway", host=HOST, port=gateway.getsockname()[1], token="t")
-        kernel = RemoteKernel(endpoint, None, heartbeat=None, init_timeout=1)
-        kernel.id, kernel.session = "k", endpoint.session()
+        kernel = kernel_of(gateway)
         monkeypatch.setattr(type(kernel.channels), "alive", True)
         relay = KernelRelay(kernel, "default", confined=True, on_presence=present.put_nowait)
         await relay.start()
@@ -137,9 +143,7 @@ async def test_the_first_client_and_the_last_are_told_and_all_leave_with_the_ker
     asked = threading.Event()
     with socket.create_server((HOST, 0)) as gateway:
         threading.Thread(target=serve, daemon=True).start()
-        endpoint = Endpoint("kernel-gateway", host=HOST, port=gateway.getsockname()[1], token="t")
-        kernel = RemoteKernel(endpoint, None, heartbeat=None, init_timeout=1)
-        kernel.id, kernel.session = "k", endpoint.session()
+        kernel = kernel_of(gateway)
         monkeypatch.setattr(type(kernel.channels), "alive", True)
         relay = KernelRelay(kernel, "default", confined=True, on_presence=present.put_nowait)
         await relay.start()
